@@ -1,0 +1,177 @@
+//! What this filter did since the last snapshot: requests in flight, prefixes just sent, workers that failed to connect.
+//!
+//! Without it a burst between two snapshots would pile onto the worker that looked best in the first.
+
+use std::collections::BTreeMap;
+
+use crate::prefix::Recent;
+use crate::snapshot::{Changes, Worker};
+
+/// How long a worker that refused a connection is avoided, unless a newer snapshot says it is gone.
+const SUSPECT_MS: u64 = 5_000;
+/// Assumed prompt tokens of a queued request that no filter knows of.
+const UNKNOWN_REQUEST_TOKENS: f32 = 512.0;
+
+/// In-flight figures of one worker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InFlight {
+    /// Uncached prompt tokens sent, for which no first token has come.
+    pub pending_tokens: u32,
+    /// Requests sent that have not ended.
+    pub requests: u32,
+}
+
+/// What this filter VM, and the other VMs of its proxy, have in flight.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    own: BTreeMap<u32, Account>,
+    peers: BTreeMap<u32, InFlight>,
+    suspects: BTreeMap<u32, u64>,
+    recent: Recent,
+    tickets: u64,
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    /// Tells a worker from a later one with the same id.
+    opened: u64,
+    now: InFlight,
+    /// Sent since the snapshot's load figures arrived.
+    since: InFlight,
+}
+
+/// A request in flight. Hand it back with [`Ledger::first_token`] and [`Ledger::finished`].
+#[derive(Debug)]
+pub struct Ticket {
+    worker: u32,
+    opened: u64,
+    /// Still counted as pending prefill.
+    pending: u32,
+}
+
+/// A worker's load as the decision sees it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Standing {
+    /// Prefill tokens before a new request's.
+    pub queued_tokens: f32,
+    /// Requests that run or wait.
+    pub running: f32,
+}
+
+impl Ledger {
+    /// Notes a request that is being sent to `worker` with `uncached_tokens` to compute.
+    pub fn sent(&mut self, worker: u32, uncached_tokens: u32) -> Ticket {
+        self.tickets += 1;
+        let opened = self.tickets;
+        let account = self.own.entry(worker).or_insert_with(|| Account { opened, ..Account::default() });
+        for figures in [&mut account.now, &mut account.since] {
+            figures.pending_tokens = figures.pending_tokens.saturating_add(uncached_tokens);
+            figures.requests = figures.requests.saturating_add(1);
+        }
+        Ticket { worker, opened: account.opened, pending: uncached_tokens }
+    }
+
+    /// Notes the first token: the prompt is computed.
+    pub fn first_token(&mut self, ticket: &mut Ticket) {
+        let pending = std::mem::take(&mut ticket.pending);
+        if let Some(account) = self.account(ticket) {
+            account.now.pending_tokens = account.now.pending_tokens.saturating_sub(pending);
+            account.since.pending_tokens = account.since.pending_tokens.saturating_sub(pending);
+        }
+    }
+
+    /// Notes the end of a request, however it ended.
+    pub fn finished(&mut self, mut ticket: Ticket) {
+        self.first_token(&mut ticket);
+        if let Some(account) = self.account(&ticket) {
+            account.now.requests = account.now.requests.saturating_sub(1);
+            account.since.requests = account.since.requests.saturating_sub(1);
+        }
+    }
+
+    fn account(&mut self, ticket: &Ticket) -> Option<&mut Account> {
+        self.own.get_mut(&ticket.worker).filter(|account| account.opened == ticket.opened)
+    }
+
+    /// Believes until `until_ms` that `worker` holds these chunks.
+    pub fn prefix_sent(&mut self, worker: u32, hashes: &[u64], until_ms: u64) {
+        self.recent.sent(worker, hashes, until_ms);
+    }
+
+    /// The proxy could not connect to `worker`.
+    pub fn suspect(&mut self, worker: u32, now_ms: u64) {
+        self.suspects.insert(worker, now_ms.saturating_add(SUSPECT_MS));
+        self.recent.forget_worker(worker);
+    }
+
+    /// `worker` answered.
+    pub fn cleared(&mut self, worker: u32) {
+        self.suspects.remove(&worker);
+    }
+
+    /// The worker failed to connect a short while ago.
+    #[must_use]
+    pub fn is_suspect(&self, worker: u32, now_ms: u64) -> bool {
+        self.suspects.get(&worker).is_some_and(|until| *until > now_ms)
+    }
+
+    /// Chunks sent lately.
+    #[must_use]
+    pub fn recent(&self) -> &Recent {
+        &self.recent
+    }
+
+    /// A delta was applied: its load figures include what was counted since the last ones.
+    pub fn changed(&mut self, changes: &Changes) {
+        for id in &changes.loads {
+            if let Some(account) = self.own.get_mut(id) {
+                account.since = InFlight::default();
+            }
+        }
+        for id in &changes.emptied {
+            self.recent.forget_worker(*id);
+        }
+    }
+
+    /// Forgets workers that a snapshot does not list, and what is past its time.
+    pub fn tidy(&mut self, listed: impl Fn(u32) -> bool, now_ms: u64) {
+        self.own.retain(|id, _| listed(*id));
+        self.suspects.retain(|id, until| listed(*id) && *until > now_ms);
+        self.recent.expire(now_ms);
+    }
+
+    /// What this VM has in flight, for the other VMs of its proxy.
+    pub fn own(&self) -> impl Iterator<Item = (u32, InFlight)> + '_ {
+        self.own.iter().filter(|(_, account)| account.now != InFlight::default()).map(|(id, account)| (*id, account.now))
+    }
+
+    /// Replaces what the other VMs of the proxy have in flight, summed up.
+    pub fn set_peers(&mut self, peers: BTreeMap<u32, InFlight>) {
+        self.peers = peers;
+    }
+
+    /// The load of a worker: the most that any source knows of, since each misses something. The engine and the control
+    /// service are late; this proxy does not see other proxies' requests.
+    #[must_use]
+    pub fn standing(&self, worker: &Worker) -> Standing {
+        let account = self.own.get(&worker.id);
+        let (now, since) = account.map(|account| (account.now, account.since)).unwrap_or_default();
+        let peers = self.peers.get(&worker.id).copied().unwrap_or_default();
+        let here_tokens = (now.pending_tokens + peers.pending_tokens) as f32;
+        let here_requests = (now.requests + peers.requests) as f32;
+        let Some(load) = &worker.load else { return Standing { queued_tokens: here_tokens, running: here_requests } };
+        let known_tokens = here_tokens.max((load.pending_prefill_tokens.saturating_add(since.pending_tokens)) as f32);
+        let known_requests = here_requests.max((load.in_flight.saturating_add(since.requests)) as f32);
+        let sane = |value: f32| if value.is_finite() { value.max(0.0) } else { 0.0 };
+        let engine_requests = sane(load.queued_requests) + sane(load.running_requests);
+        // Requests that the engine queues and no filter sent.
+        let strangers = (engine_requests - known_requests).max(0.0).min(sane(load.queued_requests));
+        Standing {
+            queued_tokens: known_tokens + strangers * UNKNOWN_REQUEST_TOKENS,
+            running: known_requests.max(engine_requests + since.requests as f32),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

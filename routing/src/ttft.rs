@@ -1,0 +1,239 @@
+//! Time to first token: the model that predicts it, and how its coefficients are learned.
+//!
+//! `TTFT = base + ms_per_token * (queued prefill tokens + uncached tokens) + ms_per_running * running requests`
+//!
+//! An engine with continuous batching works through prompt tokens at a nearly constant rate, first come first served;
+//! each running request adds its share to every step. The coefficients are learned for each worker from observed first
+//! tokens by recursive least squares with exponential forgetting (Haykin, Adaptive Filter Theory, chapter 10).
+
+use kinference_protocol::v1;
+
+/// Coefficients of one worker. None is negative.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LatencyModel {
+    /// Milliseconds that a request takes on an idle worker with everything cached.
+    pub base_ms: f32,
+    /// Milliseconds for each prompt token that must be computed, of this request or queued before it.
+    pub ms_per_token: f32,
+    /// Milliseconds for each request that is running.
+    pub ms_per_running: f32,
+    /// Observations behind the coefficients; 0 for the defaults.
+    pub samples: u32,
+}
+
+impl Default for LatencyModel {
+    /// A model of some 8 billion parameters on one data-centre GPU: 20 ms to the first token of a cached prompt, 10,000
+    /// prompt tokens a second, and half a millisecond for each running request.
+    fn default() -> Self {
+        Self { base_ms: 20.0, ms_per_token: 0.1, ms_per_running: 0.5, samples: 0 }
+    }
+}
+
+impl LatencyModel {
+    /// Predicted time to first token in milliseconds.
+    #[must_use]
+    pub fn predict(&self, queued_tokens: f32, uncached_tokens: f32, running: f32) -> f32 {
+        self.base_ms + self.ms_per_token * (queued_tokens + uncached_tokens) + self.ms_per_running * running
+    }
+}
+
+impl From<&v1::LatencyModel> for LatencyModel {
+    /// Coefficients from the wire; what is not a sensible number becomes its default.
+    fn from(wire: &v1::LatencyModel) -> Self {
+        let default = Self::default();
+        let sane = |value: f32, default: f32| if value.is_finite() && value >= 0.0 { value } else { default };
+        Self {
+            base_ms: sane(wire.base_ms, default.base_ms),
+            ms_per_token: sane(wire.ms_per_token, default.ms_per_token),
+            ms_per_running: sane(wire.ms_per_running, default.ms_per_running),
+            samples: wire.samples,
+        }
+    }
+}
+
+impl From<LatencyModel> for v1::LatencyModel {
+    fn from(model: LatencyModel) -> Self {
+        Self {
+            base_ms: model.base_ms,
+            ms_per_token: model.ms_per_token,
+            ms_per_running: model.ms_per_running,
+            samples: model.samples,
+        }
+    }
+}
+
+/// What was known when a request was sent, and how long its first token took.
+#[derive(Debug, Clone, Copy)]
+pub struct Observation {
+    /// Prefill tokens queued on the worker before this request.
+    pub queued_tokens: f32,
+    /// Prompt tokens of this request that had to be computed.
+    pub uncached_tokens: f32,
+    /// Requests running on the worker.
+    pub running: f32,
+    /// Observed time to first token in milliseconds.
+    pub ttft_ms: f32,
+}
+
+/// Weight of what was learned before at each new observation: about the last 200 observations count.
+const FORGETTING: f64 = 0.995;
+/// Below this many observations the defaults stay in force.
+const WARM_UP: u32 = 16;
+/// An observation this many times larger than its prediction says that something else held the request up; it counts no
+/// more than this.
+const OUTLIER: f64 = 4.0;
+/// Scales that bring the features to about one, for the sake of the arithmetic.
+const SCALE: [f64; 3] = [1.0, 1000.0, 10.0];
+/// Bounds on the covariance, which would grow without end along directions that are never observed.
+const COVARIANCE: f64 = 1e4;
+
+/// Learns the coefficients of one worker.
+#[derive(Debug, Clone)]
+pub struct Learner {
+    weights: [f64; 3],
+    covariance: [[f64; 3]; 3],
+    samples: u32,
+}
+
+impl Default for Learner {
+    fn default() -> Self {
+        let start = LatencyModel::default();
+        let mut covariance = [[0.0; 3]; 3];
+        for (i, row) in covariance.iter_mut().enumerate() {
+            for (j, cell) in row.iter_mut().enumerate() {
+                *cell = if i == j { COVARIANCE } else { 0.0 };
+            }
+        }
+        let [base, token, running] = SCALE;
+        Self {
+            weights: [
+                f64::from(start.base_ms) * base,
+                f64::from(start.ms_per_token) * token,
+                f64::from(start.ms_per_running) * running,
+            ],
+            covariance,
+            samples: 0,
+        }
+    }
+}
+
+impl Learner {
+    /// Learns from one request. Observations that are not numbers are ignored.
+    pub fn observe(&mut self, seen: Observation) {
+        let features = [
+            1.0 / SCALE[0],
+            f64::from(seen.queued_tokens + seen.uncached_tokens) / SCALE[1],
+            f64::from(seen.running) / SCALE[2],
+        ];
+        let ttft = f64::from(seen.ttft_ms);
+        if !ttft.is_finite() || ttft < 0.0 || features.iter().any(|f| !f.is_finite() || *f < 0.0) {
+            return;
+        }
+        let predicted = dot(&self.weights, &features);
+        let target = if self.samples < WARM_UP { ttft } else { ttft.min(OUTLIER * predicted.max(1.0)) };
+        let product: [f64; 3] = self.covariance.map(|row| dot(&row, &features));
+        let denominator = FORGETTING + dot(&features, &product);
+        let error = target - predicted;
+        for (weight, p) in self.weights.iter_mut().zip(&product) {
+            *weight += p / denominator * error;
+        }
+        for (row, p) in self.covariance.iter_mut().zip(&product) {
+            for (cell, q) in row.iter_mut().zip(&product) {
+                *cell = (*cell - p * q / denominator) / FORGETTING;
+            }
+        }
+        let largest = self.covariance.iter().flatten().fold(0.0f64, |a, b| a.max(b.abs()));
+        if largest > COVARIANCE {
+            let shrink = COVARIANCE / largest;
+            self.covariance.iter_mut().flatten().for_each(|cell| *cell *= shrink);
+        }
+        self.samples = self.samples.saturating_add(1);
+    }
+
+    /// The coefficients, none negative; the defaults until there are enough observations.
+    #[must_use]
+    pub fn model(&self) -> LatencyModel {
+        if self.samples < WARM_UP {
+            return LatencyModel::default();
+        }
+        let [base, token, running] = self.weights;
+        let at_least = |value: f64, least: f64| if value.is_finite() { value.max(least) as f32 } else { least as f32 };
+        LatencyModel {
+            base_ms: at_least(base / SCALE[0], 0.0),
+            // A token that costs nothing would make a loaded worker look as good as an idle one.
+            ms_per_token: at_least(token / SCALE[1], 1e-4),
+            ms_per_running: at_least(running / SCALE[2], 0.0),
+            samples: self.samples,
+        }
+    }
+}
+
+fn dot(a: &[f64; 3], b: &[f64; 3]) -> f64 {
+    a.iter().zip(b).map(|(x, y)| x * y).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A simple generator, so that the test needs no crate and gives the same figures everywhere.
+    fn noise(state: &mut u64) -> f32 {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (*state >> 40) as f32 / (1u64 << 24) as f32
+    }
+
+    fn train(learner: &mut Learner, truth: LatencyModel, rounds: u32, seed: u64) {
+        let mut state = seed;
+        for _ in 0..rounds {
+            let (queued, uncached) = (noise(&mut state) * 4000.0, noise(&mut state) * 8000.0);
+            let running = noise(&mut state) * 30.0;
+            let ttft = truth.predict(queued, uncached, running) * (0.95 + 0.1 * noise(&mut state));
+            learner.observe(Observation { queued_tokens: queued, uncached_tokens: uncached, running, ttft_ms: ttft });
+        }
+    }
+
+    fn close(a: f32, b: f32, part: f32) -> bool {
+        (a - b).abs() <= part * b
+    }
+
+    #[test]
+    fn it_finds_the_coefficients_and_follows_a_change() {
+        let mut learner = Learner::default();
+        let slow = LatencyModel { base_ms: 60.0, ms_per_token: 0.4, ms_per_running: 3.0, samples: 0 };
+        train(&mut learner, slow, 400, 1);
+        let model = learner.model();
+        assert!(close(model.ms_per_token, 0.4, 0.05), "{model:?}");
+        assert!(close(model.predict(1000.0, 1000.0, 10.0), slow.predict(1000.0, 1000.0, 10.0), 0.05), "{model:?}");
+
+        let fast = LatencyModel { base_ms: 20.0, ms_per_token: 0.05, ms_per_running: 1.0, samples: 0 };
+        train(&mut learner, fast, 1500, 2);
+        assert!(close(learner.model().ms_per_token, 0.05, 0.1), "{:?}", learner.model());
+    }
+
+    #[test]
+    fn few_observations_change_nothing() {
+        let mut learner = Learner::default();
+        train(&mut learner, LatencyModel { base_ms: 900.0, ..LatencyModel::default() }, WARM_UP - 1, 3);
+        assert_eq!(learner.model(), LatencyModel::default());
+    }
+
+    #[test]
+    fn bad_observations_and_a_single_feature_do_no_harm() {
+        let mut learner = Learner::default();
+        for _ in 0..5000 {
+            learner.observe(Observation { queued_tokens: 0.0, uncached_tokens: 100.0, running: 0.0, ttft_ms: 30.0 });
+        }
+        learner.observe(Observation { queued_tokens: f32::NAN, uncached_tokens: 0.0, running: 0.0, ttft_ms: 1.0 });
+        learner.observe(Observation { queued_tokens: 0.0, uncached_tokens: 0.0, running: 0.0, ttft_ms: f32::INFINITY });
+        let model = learner.model();
+        assert!(close(model.predict(0.0, 100.0, 0.0), 30.0, 0.05), "{model:?}");
+        assert!(model.ms_per_token > 0.0 && model.base_ms >= 0.0 && model.ms_per_running >= 0.0);
+    }
+
+    #[test]
+    fn wire_coefficients_are_checked() {
+        let wire = v1::LatencyModel { base_ms: f32::NAN, ms_per_token: -1.0, ms_per_running: 2.0, samples: 5 };
+        let model = LatencyModel::from(&wire);
+        assert_eq!((model.base_ms, model.ms_per_token, model.ms_per_running), (20.0, 0.1, 2.0));
+    }
+}
