@@ -1,0 +1,263 @@
+//! What the types alone cannot say: references, ranges, exactly-one-of, duplicates.
+//!
+//! The same checks serve files and clusters; they know nothing of lines.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use crate::kinds::{LabelOperator, LabelSelector, NameReference};
+use crate::problem::Finding;
+use crate::units::{Period, Size};
+use crate::{FieldPath, Kind, ObjectKey, Origin, Resource, Resources};
+
+mod backend;
+mod policy;
+mod pool;
+mod provider;
+mod worker_set;
+
+/// Everything that is wrong with the resources, each by itself and together; empty when they are fine.
+pub fn check(resources: &Resources) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for set in resources.worker_sets.values() {
+        worker_set::check(
+            set,
+            &mut Reporter::new(Kind::InferenceWorkerSet, set, &mut findings),
+        );
+    }
+    for pool in resources.pools.values() {
+        pool::check(
+            pool,
+            resources,
+            &mut Reporter::new(Kind::InferencePool, pool, &mut findings),
+        );
+    }
+    for provider in resources.providers.values() {
+        provider::check(
+            provider,
+            &mut Reporter::new(Kind::InferenceProvider, provider, &mut findings),
+        );
+    }
+    for backend in resources.backends.values() {
+        backend::check(
+            backend,
+            resources,
+            &mut Reporter::new(Kind::GatewayBackend, backend, &mut findings),
+        );
+    }
+    for policy in resources.policies.values() {
+        policy::check(
+            policy,
+            resources,
+            &mut Reporter::new(Kind::InferencePolicy, policy, &mut findings),
+        );
+    }
+    findings
+}
+
+/// Collects the findings of one resource.
+struct Reporter<'a> {
+    kind: Kind,
+    key: &'a ObjectKey,
+    origin: &'a Origin,
+    findings: &'a mut Vec<Finding>,
+}
+
+impl<'a> Reporter<'a> {
+    fn new<S>(kind: Kind, resource: &'a Resource<S>, findings: &'a mut Vec<Finding>) -> Self {
+        Reporter {
+            kind,
+            key: &resource.key,
+            origin: &resource.origin,
+            findings,
+        }
+    }
+
+    fn report(&mut self, path: &FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
+        self.findings.push(Finding {
+            origin: self.origin.clone(),
+            kind: self.kind,
+            key: self.key.clone(),
+            path: path.clone(),
+            message: message.into(),
+            remedy: remedy.into(),
+            missing: None,
+        });
+    }
+
+    /// Reports a reference to a resource that does not exist.
+    fn missing<'k>(
+        &mut self,
+        path: &FieldPath,
+        kind: Kind,
+        name: &str,
+        known: impl Iterator<Item = &'k ObjectKey>,
+    ) {
+        let namespace = &self.key.namespace;
+        let siblings = known
+            .filter(|key| key.namespace == *namespace)
+            .map(|key| key.name.as_str());
+        let siblings: Vec<&str> = siblings.collect();
+        let remedy = if siblings.is_empty() {
+            format!("namespace {namespace} has none")
+        } else {
+            format!("namespace {namespace} has {}", siblings.join(", "))
+        };
+        self.report(path, format!("there is no {kind} `{name}`"), remedy);
+        if let Some(finding) = self.findings.last_mut() {
+            finding.missing = Some((kind, self.key.sibling(name)));
+        }
+    }
+
+    /// Checks that exactly one of several fields is given.
+    fn exactly_one(&mut self, place: &FieldPath, fields: &[(&str, bool)]) {
+        let given: Vec<&str> = fields
+            .iter()
+            .filter(|(_, is_given)| *is_given)
+            .map(|(name, _)| *name)
+            .collect();
+        let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+        let remedy = format!("give exactly one of {}", names.join(", "));
+        match given.as_slice() {
+            [_] => {}
+            [] => self.report(
+                place,
+                format!("none of {} is given", names.join(", ")),
+                remedy,
+            ),
+            several => self.report(
+                place,
+                format!("{} are given together", several.join(" and ")),
+                remedy,
+            ),
+        }
+    }
+
+    /// Checks that a value is within bounds.
+    fn within<T: PartialOrd + Display>(&mut self, path: &FieldPath, value: T, least: T, most: T) {
+        if value < least || value > most {
+            self.report(
+                path,
+                format!("{value} is out of range"),
+                format!("{least} to {most}"),
+            );
+        }
+    }
+
+    fn period_within(&mut self, path: &FieldPath, value: Period, least: Period, most: Period) {
+        self.within(path, value, least, most);
+    }
+
+    fn size_within(&mut self, path: &FieldPath, value: Size, least: Size, most: Size) {
+        self.within(path, value, least, most);
+    }
+
+    /// Checks that a period is more than nothing.
+    fn not_zero(&mut self, path: &FieldPath, value: Period) {
+        if value.as_millis() == 0 {
+            self.report(path, "zero", "give a duration of at least 1ms");
+        }
+    }
+
+    fn port(&mut self, path: &FieldPath, port: u16) {
+        if port == 0 {
+            self.report(path, "0 is no port", "1 to 65535");
+        }
+    }
+
+    /// Checks that text is there.
+    fn not_empty(&mut self, path: &FieldPath, text: &str) {
+        if text.trim().is_empty() {
+            self.report(path, "empty", "");
+        }
+    }
+
+    /// Checks that every name of a list is there and unlike the others.
+    fn names<'n>(
+        &mut self,
+        place: &FieldPath,
+        field: Option<&str>,
+        names: impl Iterator<Item = &'n str>,
+    ) {
+        let mut seen = BTreeSet::new();
+        for (index, name) in names.enumerate() {
+            let element = place.index(index);
+            let path = field.map_or(element.clone(), |field| element.key(field));
+            self.not_empty(&path, name);
+            if !seen.insert(name) {
+                self.report(&path, format!("`{name}` is there twice"), "");
+            }
+        }
+    }
+
+    /// Checks references to resources of a kind.
+    fn references<S>(
+        &mut self,
+        place: &FieldPath,
+        references: &[NameReference],
+        kind: Kind,
+        known: &std::collections::BTreeMap<ObjectKey, Resource<S>>,
+    ) {
+        self.names(
+            place,
+            Some("name"),
+            references.iter().map(|r| r.name.as_str()),
+        );
+        for (index, reference) in references.iter().enumerate() {
+            if !reference.name.is_empty() && !known.contains_key(&self.key.sibling(&reference.name))
+            {
+                self.missing(
+                    &place.index(index).key("name"),
+                    kind,
+                    &reference.name,
+                    known.keys(),
+                );
+            }
+        }
+    }
+
+    /// Checks the expressions of a label selector.
+    fn selector(&mut self, place: &FieldPath, selector: &LabelSelector) {
+        for (index, expression) in selector.match_expressions.iter().enumerate() {
+            let path = place.key("matchExpressions").index(index);
+            self.not_empty(&path.key("key"), &expression.key);
+            let wants_values = matches!(
+                expression.operator,
+                LabelOperator::In | LabelOperator::NotIn
+            );
+            if wants_values && expression.values.is_empty() {
+                self.report(&path, "In and NotIn need values", "");
+            } else if !wants_values && !expression.values.is_empty() {
+                self.report(
+                    &path.key("values"),
+                    "Exists and DoesNotExist take no values",
+                    "remove them",
+                );
+            }
+        }
+    }
+
+    fn url(&mut self, path: &FieldPath, url: &str) {
+        let rest = url.strip_prefix("https://").or(url.strip_prefix("http://"));
+        let host = rest.map(|rest| rest.split('/').next().unwrap_or_default());
+        let is_plain = url.bytes().all(|b| b.is_ascii_graphic());
+        if !is_plain || host.is_none_or(str::is_empty) {
+            self.report(
+                path,
+                format!("`{url}` is not a URL"),
+                "start with https:// or http:// and a host",
+            );
+        }
+    }
+
+    fn header_name(&mut self, path: &FieldPath, name: &str) {
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if name.is_empty() || !name.bytes().all(is_token) {
+            self.report(
+                path,
+                format!("`{name}` is not a header's name"),
+                "letters, digits and `-`",
+            );
+        }
+    }
+}

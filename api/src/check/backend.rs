@@ -1,0 +1,150 @@
+//! Checks of `GatewayBackend`.
+
+use super::Reporter;
+use crate::kinds::{GatewayBackendSpec, Tags, Tenancy};
+use crate::units::{Period, Size};
+use crate::{FieldPath, Kind, Resource, Resources};
+
+pub(super) fn check(
+    backend: &Resource<GatewayBackendSpec>,
+    resources: &Resources,
+    to: &mut Reporter<'_>,
+) {
+    let spec = &backend.spec;
+    if spec.pools.is_empty() && spec.providers.is_empty() {
+        let path = FieldPath::root().key("spec");
+        to.report(
+            &path,
+            "serves nothing",
+            "name at least one pool or provider",
+        );
+    }
+    to.references(
+        &FieldPath::spec("pools"),
+        &spec.pools,
+        Kind::InferencePool,
+        &resources.pools,
+    );
+    let providers = FieldPath::spec("providers");
+    to.references(
+        &providers,
+        &spec.providers,
+        Kind::InferenceProvider,
+        &resources.providers,
+    );
+    if let Some(tenancy) = &spec.tenancy {
+        check_tenancy(tenancy, to);
+    }
+    if let Some(tags) = &spec.tags {
+        check_tags(tags, to);
+    }
+    let index = FieldPath::spec("prefixIndex");
+    let chunk = spec.prefix_index.chunk_bytes;
+    if !chunk.is_power_of_two() || !(16..=65_536).contains(&chunk) {
+        let message = format!("{chunk} is no power of two from 16 to 65536");
+        to.report(&index.key("chunkBytes"), message, "256 suits most");
+    }
+    let (least, most) = (Size::from_bytes(64 << 10), Size::from_mebibytes(512));
+    to.size_within(
+        &index.key("maxBytes"),
+        spec.prefix_index.max_bytes,
+        least,
+        most,
+    );
+    let (least, most) = (Size::from_bytes(1 << 10), Size::from_mebibytes(128));
+    let path = FieldPath::spec("requestBodyLimit");
+    to.size_within(&path, spec.request_body_limit, least, most);
+    let (least, most) = (Period::from_secs(1), Period::from_secs(3600));
+    to.period_within(
+        &FieldPath::spec("staleAfter"),
+        spec.stale_after,
+        least,
+        most,
+    );
+}
+
+fn check_tenancy(tenancy: &Tenancy, to: &mut Reporter<'_>) {
+    let place = FieldPath::spec("tenancy");
+    for (index, identity) in tenancy.identify.iter().enumerate() {
+        let place = place.key("identify").index(index);
+        to.exactly_one(
+            &place,
+            &[
+                ("apiKey", identity.api_key.is_some()),
+                ("jwt", identity.jwt.is_some()),
+                ("header", identity.header.is_some()),
+            ],
+        );
+        if let Some(api_key) = &identity.api_key {
+            to.selector(
+                &place.key("apiKey").key("secretSelector"),
+                &api_key.secret_selector,
+            );
+        }
+        if let Some(jwt) = &identity.jwt {
+            to.header_name(&place.key("jwt").key("payloadHeader"), &jwt.payload_header);
+            to.not_empty(&place.key("jwt").key("claim"), &jwt.claim);
+        }
+        if let Some(header) = &identity.header {
+            to.header_name(&place.key("header").key("name"), &header.name);
+        }
+    }
+    let place = place.key("tenants");
+    to.names(
+        &place,
+        Some("name"),
+        tenancy.tenants.iter().map(|tenant| tenant.name.as_str()),
+    );
+    for (index, tenant) in tenancy.tenants.iter().enumerate() {
+        let limits = tenant.limits.unwrap_or_default();
+        let place = place.index(index).key("limits");
+        for (field, limit) in [
+            ("tokensPerMinute", limits.tokens_per_minute),
+            ("requestsPerMinute", limits.requests_per_minute),
+            ("concurrentRequests", limits.concurrent_requests),
+        ] {
+            if limit == Some(0) {
+                let remedy = "to keep a tenant out, give it `models: []`";
+                to.report(
+                    &place.key(field),
+                    "a limit of 0 lets nothing through",
+                    remedy,
+                );
+            }
+        }
+    }
+}
+
+fn check_tags(tags: &Tags, to: &mut Reporter<'_>) {
+    let place = FieldPath::spec("tags");
+    if let Some(header) = &tags.header {
+        to.header_name(&place.key("header"), header);
+    }
+    for (index, classifier) in tags.classifiers.iter().enumerate() {
+        let place = place.key("classifiers").index(index);
+        to.not_empty(&place.key("tag"), &classifier.tag);
+        to.exactly_one(
+            &place,
+            &[
+                ("pii", classifier.pii.is_some()),
+                ("complexity", classifier.complexity.is_some()),
+                ("http", classifier.http.is_some()),
+            ],
+        );
+        if classifier
+            .pii
+            .as_ref()
+            .is_some_and(|pii| pii.kinds.is_empty())
+        {
+            to.report(
+                &place.key("pii").key("kinds"),
+                "looks for nothing",
+                "list at least one kind",
+            );
+        }
+        if let Some(http) = &classifier.http {
+            to.url(&place.key("http").key("url"), &http.url);
+            to.not_zero(&place.key("http").key("timeout"), http.timeout);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Checks of `InferenceProvider`.
+
+use super::Reporter;
+use crate::kinds::{InferenceProviderSpec, ProviderApi};
+use crate::{FieldPath, Resource};
+
+pub(super) fn check(provider: &Resource<InferenceProviderSpec>, to: &mut Reporter<'_>) {
+    let spec = &provider.spec;
+    to.url(&FieldPath::spec("endpoint"), &spec.endpoint);
+    let is_bedrock = spec.api == ProviderApi::Bedrock;
+    if is_bedrock && spec.region.as_deref().unwrap_or_default().is_empty() {
+        to.report(
+            &FieldPath::spec("region"),
+            "missing",
+            "Bedrock needs a region",
+        );
+    }
+    if let Some(credentials) = &spec.credentials {
+        let path = FieldPath::spec("credentials").key("secretRef").key("name");
+        to.not_empty(&path, &credentials.secret_ref.name);
+    }
+    let models = FieldPath::spec("models");
+    if spec.models.is_empty() {
+        to.report(&models, "the provider offers no model", "list at least one");
+    }
+    to.names(
+        &models,
+        Some("name"),
+        spec.models.iter().map(|model| model.name.as_str()),
+    );
+    for (index, model) in spec.models.iter().enumerate() {
+        if let Some(name) = &model.upstream_name {
+            to.not_empty(&models.index(index).key("upstreamName"), name);
+        }
+        if let Some(expected) = model.expected_ttft {
+            to.not_zero(&models.index(index).key("expectedTTFT"), expected);
+        }
+    }
+    to.not_zero(&FieldPath::spec("requestTimeout"), spec.request_timeout);
+}

@@ -1,0 +1,225 @@
+//! `InferenceWorkerSet`: engine processes that serve one model the same way.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Condition, LabelSelector, NameReference, SecretKeyReference, WorkerCounts};
+use crate::units::{Decimal, Period};
+
+/// Engine processes that serve one model the same way.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "kinference.dev",
+    version = "v1alpha1",
+    kind = "InferenceWorkerSet",
+    plural = "inferenceworkersets",
+    namespaced,
+    status = "InferenceWorkerSetStatus",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct InferenceWorkerSetSpec {
+    /// The engine that the workers run.
+    #[serde(default)]
+    pub engine: Engine,
+    /// The model that the workers serve.
+    pub model: Model,
+    /// Where the workers are.
+    pub workers: WorkerSource,
+    /// Where the workers publish KV-cache events. Absent: routed mode, in which prefixes are learned from where
+    /// requests were sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_events: Option<KvEvents>,
+    /// Where and how often engine metrics are read.
+    #[serde(default)]
+    pub metrics: Metrics,
+    /// Which part of a request the workers do.
+    #[serde(default)]
+    pub role: Role,
+}
+
+/// The engine that workers run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Engine {
+    /// vLLM.
+    #[default]
+    #[serde(rename = "vLLM")]
+    Vllm,
+    /// SGLang.
+    #[serde(rename = "SGLang")]
+    Sglang,
+    /// TensorRT-LLM.
+    #[serde(rename = "TensorRTLLM")]
+    TensorRtLlm,
+}
+
+/// The model that a worker set serves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Model {
+    /// The name that the engine serves and that clients ask for.
+    pub name: String,
+    /// Where the tokenizer's files come from.
+    pub tokenizer: Tokenizer,
+    /// Jinja source of a chat template that replaces the tokenizer's own. Give the engine the same one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template: Option<String>,
+}
+
+/// Where tokenizer.json, tokenizer_config.json and chat_template.jinja come from. Exactly one source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Tokenizer {
+    /// A folder that the control service can read. In a file, a relative path is relative to that file's folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// A ConfigMap of the same namespace whose keys are the files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<NameReference>,
+    /// A repository of the Hugging Face hub.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hugging_face: Option<HuggingFace>,
+}
+
+/// A repository of the Hugging Face hub.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HuggingFace {
+    /// Name of the repository, such as `Qwen/Qwen3.8-27B-FP8`.
+    pub repository: String,
+    /// Branch, tag or commit. Default: `main`.
+    #[serde(default = "main_revision")]
+    pub revision: String,
+    /// The access token, for repositories that need one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_secret_ref: Option<SecretKeyReference>,
+}
+
+fn main_revision() -> String {
+    "main".into()
+}
+
+/// Where the workers of a set are. Exactly one of `selector` and `static`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkerSource {
+    /// Selects the Pods of the same namespace that are workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+    /// Lists the workers by address.
+    #[serde(default, rename = "static", skip_serializing_if = "Option::is_none")]
+    pub static_workers: Option<Vec<StaticWorker>>,
+    /// Port of the engine's HTTP server, 1 to 65535. Default: 8000.
+    #[serde(default = "default_port")]
+    #[schemars(range(min = 1))]
+    pub port: u16,
+    /// Data-parallel ranks of each worker, 1 to 256; each is a candidate of its own. Default: 1.
+    #[serde(default = "default_data_parallel_size")]
+    #[schemars(range(min = 1, max = 256))]
+    pub data_parallel_size: u32,
+}
+
+fn default_port() -> u16 {
+    8000
+}
+
+fn default_data_parallel_size() -> u32 {
+    1
+}
+
+/// A worker that is listed by address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StaticWorker {
+    /// Name of the worker, unique within its set: letters, digits, `-`, `_` and `.`.
+    pub name: String,
+    /// IP address, without port; IPv6 without brackets.
+    pub address: String,
+    /// HTTP port of this worker, where it differs from the set's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub port: Option<u16>,
+    /// KV-event port of this worker, where it differs from the set's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub kv_events_port: Option<u16>,
+    /// Replay port of this worker, where it differs from the set's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub kv_replay_port: Option<u16>,
+}
+
+/// Where workers publish KV-cache events (ZMQ). Rank r of a worker uses each port plus r.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KvEvents {
+    /// Port of rank 0's publisher. Default: 5557.
+    #[serde(default = "default_kv_events_port")]
+    #[schemars(range(min = 1))]
+    pub port: u16,
+    /// Port of rank 0's replay socket. Absent: the engine has none, and events that were lost clear what is known of
+    /// the worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub replay_port: Option<u16>,
+    /// Topic to subscribe to. Default: the empty topic, which is all of them.
+    #[serde(default)]
+    pub topic: String,
+}
+
+fn default_kv_events_port() -> u16 {
+    5557
+}
+
+/// Where and how often engine metrics are read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Metrics {
+    /// Path on the worker's HTTP port. Default: `/metrics`.
+    pub path: String,
+    /// How often, 10ms to 1m. Default: `250ms`.
+    pub interval: Period,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics {
+            path: "/metrics".into(),
+            interval: Period::from_millis(250),
+        }
+    }
+}
+
+/// Which part of a request workers do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Role {
+    /// Prefill and decode.
+    #[default]
+    Both,
+    /// Prefill only.
+    Prefill,
+    /// Decode only.
+    Decode,
+}
+
+/// What the control service observed of a worker set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InferenceWorkerSetStatus {
+    /// The generation of the spec that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Workers of the set.
+    #[serde(default)]
+    pub workers: WorkerCounts,
+    /// Average bytes of text a token, measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_token: Option<Decimal>,
+    /// Prompt tokens that the workers together hold in their caches.
+    #[serde(default)]
+    pub cached_tokens: u64,
+    /// `Ready`, `TokenizerLoaded`, `PromptFidelity`, `EventsHealthy`.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+}

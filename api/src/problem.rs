@@ -1,0 +1,63 @@
+//! What is wrong with what a user wrote: where, what, and what to do.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::{FieldPath, Kind, ObjectKey, Origin};
+
+/// A problem of a file. Displays as `file:line: path: message (remedy)`, without the parts that are not known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// The file, or the folder when it could not be read.
+    pub file: PathBuf,
+    /// Line within the file, from 1; 0 when the problem is of the file as a whole.
+    pub line: usize,
+    /// Field path, such as `spec.workers.port`; empty when the problem is of the document as a whole.
+    pub path: String,
+    /// What is wrong: one sentence without full stop.
+    pub message: String,
+    /// What to do about it; empty when the message says it all.
+    pub remedy: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file.display())?;
+        if self.line > 0 {
+            write!(f, "{}:", self.line)?;
+        }
+        if !self.path.is_empty() {
+            write!(f, " {}:", self.path)?;
+        }
+        write!(f, " {}", self.message)?;
+        if !self.remedy.is_empty() {
+            write!(f, " ({})", self.remedy)?;
+        }
+        Ok(())
+    }
+}
+
+/// All problems of a load, in the order of files and lines; never empty. Displays one a line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct Problems(pub Vec<Problem>);
+
+/// A problem of a resource, wherever it came from. [`crate::source`] turns it into a [`Problem`] with a line; a
+/// Kubernetes source can turn it into a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Where the resource came from.
+    pub origin: Origin,
+    /// The resource's kind.
+    pub kind: Kind,
+    /// The resource's namespace and name.
+    pub key: ObjectKey,
+    /// The field.
+    pub path: FieldPath,
+    /// What is wrong: one sentence without full stop.
+    pub message: String,
+    /// What to do about it; empty when the message says it all.
+    pub remedy: String,
+    /// The resource that does not exist, when that is what is wrong.
+    pub missing: Option<(Kind, ObjectKey)>,
+}

@@ -1,0 +1,372 @@
+//! A document to a typed resource.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer};
+use serde_json::Value;
+
+use super::MAX_FILE_VALUES;
+use super::message::translate;
+use super::probe::Probe;
+use super::suggest;
+use super::text::{Document, Text};
+use crate::resources::PolicyTestDocument;
+use crate::{
+    API_VERSION, DEFAULT_NAMESPACE, FieldPath, Kind, ObjectKey, Origin, Problem, Resource,
+    Resources,
+};
+
+/// The kind of documents that hold policy tests.
+const POLICY_TEST: &str = "PolicyTest";
+
+/// Fields of `metadata` that Kubernetes adds; files that were exported from a cluster have them.
+const CLUSTER_METADATA: [&str; 10] = [
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "uid",
+];
+
+/// What could not be read, and so must not be reported as missing.
+#[derive(Default)]
+pub(super) struct Unread {
+    /// Resources whose kind and name are known.
+    pub(super) resources: BTreeSet<(Kind, ObjectKey)>,
+    /// Something of which not even that is known.
+    pub(super) anything: bool,
+}
+
+impl Unread {
+    pub(super) fn may_hold(&self, resource: &(Kind, ObjectKey)) -> bool {
+        self.anything || self.resources.contains(resource)
+    }
+}
+
+/// Reads every document of a file.
+pub(super) fn read_all(
+    text: &Text,
+    resources: &mut Resources,
+    problems: &mut Vec<Problem>,
+    unread: &mut Unread,
+) {
+    let mut budget = MAX_FILE_VALUES;
+    for (index, document) in text.documents().enumerate() {
+        let mut reader = Reader {
+            text,
+            document,
+            origin: Origin {
+                file: text.path.clone(),
+                document: index,
+            },
+            problems,
+            unread,
+        };
+        reader.read(&mut budget, resources);
+    }
+}
+
+struct Reader<'a> {
+    text: &'a Text,
+    document: Document<'a>,
+    origin: Origin,
+    problems: &'a mut Vec<Problem>,
+    unread: &'a mut Unread,
+}
+
+/// What every document has.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Header {
+    api_version: Option<Value>,
+    kind: Option<Value>,
+    metadata: Option<Value>,
+}
+
+/// A resource as files have it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<S> {
+    metadata: Metadata,
+    spec: S,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    // Read so that it is a known field with the right type.
+    #[serde(default, rename = "annotations")]
+    _annotations: BTreeMap<String, String>,
+}
+
+impl Reader<'_> {
+    fn problem(&mut self, path: &FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
+        self.problems.push(Problem {
+            file: self.text.path.clone(),
+            line: self.document.line_of(path),
+            path: path.to_string(),
+            message: message.into(),
+            remedy: remedy.into(),
+        });
+    }
+
+    fn read(&mut self, budget: &mut usize, resources: &mut Resources) {
+        match self.document.read(Probe { budget }) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => {
+                self.unread.anything = true;
+                return self.problems.push(Problem {
+                    file: self.text.path.clone(),
+                    line: error.line,
+                    path: String::new(),
+                    message: format!("not valid {}: {}", self.document.language(), error.message),
+                    remedy: String::new(),
+                });
+            }
+        }
+        let Some((kind, key)) = self.header(resources) else {
+            return;
+        };
+        let read = match kind {
+            Kind::GatewayBackend => self.resource(kind, &key, &mut resources.backends),
+            Kind::InferencePool => self.resource(kind, &key, &mut resources.pools),
+            Kind::InferenceProvider => self.resource(kind, &key, &mut resources.providers),
+            Kind::InferencePolicy => self.resource(kind, &key, &mut resources.policies),
+            Kind::InferenceWorkerSet => self.resource(kind, &key, &mut resources.worker_sets),
+        };
+        if !read {
+            self.unread.resources.insert((kind, key));
+        }
+    }
+
+    /// The document's kind and key; None when it is no resource or its header is wrong.
+    fn header(&mut self, resources: &mut Resources) -> Option<(Kind, ObjectKey)> {
+        let root = FieldPath::root();
+        let Ok(header) = self.document.read(PhantomData::<Header>) else {
+            self.unread.anything = true;
+            self.problem(
+                &root,
+                "not a resource",
+                "a document is a mapping with apiVersion, kind, metadata and spec",
+            );
+            return None;
+        };
+        let before = self.problems.len();
+        let api_version = self.word(&root.key("apiVersion"), header.api_version.as_ref());
+        if let Some(version) = api_version.filter(|version| version != API_VERSION) {
+            let message = format!("unknown apiVersion `{version}`");
+            self.problem(
+                &root.key("apiVersion"),
+                message,
+                format!("write {API_VERSION}"),
+            );
+        }
+        let kind_name = self.word(&root.key("kind"), header.kind.as_ref());
+        if kind_name.as_deref() == Some(POLICY_TEST) && self.problems.len() == before {
+            match self.document.read(PhantomData::<Value>) {
+                Ok(document) => resources.policy_tests.push(PolicyTestDocument {
+                    origin: self.origin.clone(),
+                    document,
+                }),
+                Err(error) => self.problem(&root, error.message, ""),
+            }
+            return None;
+        }
+        let kind = kind_name
+            .as_deref()
+            .and_then(|name| Kind::ALL.into_iter().find(|k| k.as_str() == name));
+        if let (None, Some(name)) = (kind, &kind_name) {
+            let mut known = Kind::ALL.map(|kind| kind.to_string()).to_vec();
+            known.push(POLICY_TEST.to_string());
+            let remedy = suggest::remedy(name, &known);
+            self.problem(&root.key("kind"), format!("unknown kind `{name}`"), remedy);
+        }
+        let key = self.key(header.metadata.as_ref());
+        let result = kind.zip(key);
+        if self.problems.len() > before {
+            match result {
+                Some(resource) => drop(self.unread.resources.insert(resource)),
+                None => self.unread.anything = true,
+            }
+            return None;
+        }
+        result
+    }
+
+    /// A required piece of text.
+    fn word(&mut self, path: &FieldPath, value: Option<&Value>) -> Option<String> {
+        match value {
+            Some(Value::String(text)) if !text.is_empty() => Some(text.clone()),
+            None | Some(Value::Null) => {
+                self.problem(path, "missing", "the field is required");
+                None
+            }
+            Some(_) => {
+                self.problem(path, "not a piece of text", "");
+                None
+            }
+        }
+    }
+
+    fn key(&mut self, metadata: Option<&Value>) -> Option<ObjectKey> {
+        let place = FieldPath::root().key("metadata");
+        let get = |field: &str| metadata.and_then(|m| m.get(field));
+        let name = self.word(&place.key("name"), get("name"));
+        let namespace = match get("namespace") {
+            None | Some(Value::Null) => Some(DEFAULT_NAMESPACE.to_string()),
+            given => self.word(&place.key("namespace"), given),
+        };
+        for (field, value, dots) in [("name", &name, true), ("namespace", &namespace, false)] {
+            if let Some(text) = value
+                .as_ref()
+                .filter(|text| !is_kubernetes_name(text, dots))
+            {
+                let message = format!("`{text}` is not a {field} that Kubernetes takes");
+                self.problem(
+                    &place.key(field),
+                    message,
+                    "use lower-case letters, digits and `-`",
+                );
+            }
+        }
+        Some(ObjectKey::new(namespace?, name?))
+    }
+
+    /// Reads the document as a resource; false when something is wrong with it.
+    fn resource<S: DeserializeOwned>(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        into: &mut BTreeMap<ObjectKey, Resource<S>>,
+    ) -> bool {
+        let before = self.problems.len();
+        let mut notes = Notes::default();
+        let body = self.document.read(Strict::<Body<S>>::new(&mut notes));
+        for path in notes.unknown {
+            let field = path.last_key().unwrap_or_default();
+            let known = suggest::fields(kind, &path.parent().unwrap_or_default());
+            let (message, remedy) = if field == "<<" {
+                (
+                    "YAML merge keys are not supported",
+                    "write the fields out".to_string(),
+                )
+            } else {
+                ("unknown field", suggest::remedy(field, &known))
+            };
+            self.problem(&path, message, remedy);
+        }
+        match body {
+            Err(error) => {
+                let told = translate(notes.failed.unwrap_or_default(), &error.message);
+                self.problem(&told.path, told.message, told.remedy);
+            }
+            Ok(body) => match into.get(key) {
+                Some(first) => {
+                    let first = self.first_place(&first.origin);
+                    let name = FieldPath::root().key("metadata").key("name");
+                    let message = format!("there are two {kind}s named {key}");
+                    self.problem(&name, message, format!("the other is in {first}"));
+                }
+                None => {
+                    let resource = Resource {
+                        key: key.clone(),
+                        labels: body.metadata.labels,
+                        spec: body.spec,
+                        origin: self.origin.clone(),
+                    };
+                    into.insert(key.clone(), resource);
+                }
+            },
+        }
+        self.problems.len() == before
+    }
+
+    fn first_place(&self, origin: &Origin) -> String {
+        let same_file = origin.file == self.text.path;
+        let document = self.text.document(origin.document).filter(|_| same_file);
+        match document {
+            Some(document) => format!("line {}", document.line_of(&FieldPath::root())),
+            None => origin.file.display().to_string(),
+        }
+    }
+}
+
+/// True for names that Kubernetes takes: DNS labels, for names of resources several with dots between.
+fn is_kubernetes_name(text: &str, dots: bool) -> bool {
+    let is_label = |label: &str| {
+        let inner = label
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        !label.is_empty() && inner && !label.starts_with('-') && !label.ends_with('-')
+    };
+    if dots {
+        text.len() <= 253 && text.split('.').all(is_label)
+    } else {
+        text.len() <= 63 && is_label(text)
+    }
+}
+
+/// What was noted while a document was read.
+#[derive(Default)]
+struct Notes {
+    unknown: Vec<FieldPath>,
+    failed: Option<FieldPath>,
+}
+
+/// Reads a `T` and notes every unknown field, and where reading failed. The types themselves let unknown fields pass:
+/// a cluster may serve a newer version of them.
+struct Strict<'n, T> {
+    notes: &'n mut Notes,
+    of: PhantomData<T>,
+}
+
+impl<'n, T> Strict<'n, T> {
+    fn new(notes: &'n mut Notes) -> Self {
+        Strict {
+            notes,
+            of: PhantomData,
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Strict<'_, T> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
+        let mut track = serde_path_to_error::Track::new();
+        let tracked = serde_path_to_error::Deserializer::new(deserializer, &mut track);
+        let unknown = &mut self.notes.unknown;
+        let result = serde_ignored::deserialize(tracked, |path| {
+            let path = FieldPath::from(&path);
+            if !is_expected(&path) {
+                unknown.push(path);
+            }
+        });
+        if result.is_err() {
+            self.notes.failed = Some(FieldPath::from(&track.path()));
+        }
+        result
+    }
+}
+
+/// True for what [`Body`] does not read and files may well have.
+fn is_expected(path: &FieldPath) -> bool {
+    let parent = path.parent().unwrap_or_default();
+    let field = path.last_key().unwrap_or_default();
+    match parent.last_key() {
+        None => parent.steps().is_empty() && ["apiVersion", "kind", "status"].contains(&field),
+        Some("metadata") if parent.steps().len() == 1 => {
+            ["name", "namespace"].contains(&field) || CLUSTER_METADATA.contains(&field)
+        }
+        Some(_) => false,
+    }
+}
