@@ -142,7 +142,10 @@ impl Ledger {
 
     /// What this VM has in flight, for the other VMs of its proxy.
     pub fn own(&self) -> impl Iterator<Item = (u32, InFlight)> + '_ {
-        self.own.iter().filter(|(_, account)| account.now != InFlight::default()).map(|(id, account)| (*id, account.now))
+        self.own
+            .iter()
+            .filter(|(_, account)| account.now != InFlight::default())
+            .map(|(id, account)| (*id, account.now))
     }
 
     /// Replaces what the other VMs of the proxy have in flight, summed up.

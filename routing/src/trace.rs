@@ -53,7 +53,12 @@ pub enum CandidateStanding {
 
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "model {}{}", self.model, if self.stale { " (stale snapshot: prefixes and loads ignored)" } else { "" })?;
+        writeln!(
+            f,
+            "model {}{}",
+            self.model,
+            if self.stale { " (stale snapshot: prefixes and loads ignored)" } else { "" }
+        )?;
         if let Some(rule) = &self.rule {
             writeln!(f, "candidates by rule {rule}")?;
         }

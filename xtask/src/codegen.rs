@@ -24,7 +24,10 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
     }
     if !stale.is_empty() {
         let names: Vec<_> = stale.iter().map(|path| path.display().to_string()).collect();
-        bail!("generated files are not current: {} (run `cargo xtask generate` and commit the result)", names.join(", "));
+        bail!(
+            "generated files are not current: {} (run `cargo xtask generate` and commit the result)",
+            names.join(", ")
+        );
     }
     Ok(())
 }

@@ -38,7 +38,10 @@ fn weight(candidate: &Candidate<'_>, affinity: u64) -> u64 {
     hash_chunk(candidate.worker.address.as_bytes(), affinity ^ u64::from(candidate.worker.rank.unwrap_or(0)))
 }
 
-fn ranked<'c, 's>(candidates: &'c [Candidate<'s>], key: impl Fn(&Candidate<'s>) -> (f32, u64)) -> Vec<&'c Candidate<'s>> {
+fn ranked<'c, 's>(
+    candidates: &'c [Candidate<'s>],
+    key: impl Fn(&Candidate<'s>) -> (f32, u64),
+) -> Vec<&'c Candidate<'s>> {
     let mut keyed: Vec<_> = candidates
         .iter()
         .filter(|candidate| candidate.standing != CandidateStanding::Unready)

@@ -11,7 +11,9 @@ use super::table::{Entry, Table};
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum IndexError {
     /// The lists of a page differ in length.
-    #[error("prefix page {page}: {hashes} hashes, {workers} worker sets and {tokens} token counts; they must be equally many")]
+    #[error(
+        "prefix page {page}: {hashes} hashes, {workers} worker sets and {tokens} token counts; they must be equally many"
+    )]
     Lengths {
         /// The page.
         page: u32,
@@ -101,7 +103,9 @@ impl PrefixIndex {
     fn new_entries(&self, page: &v1::PrefixPage) -> usize {
         let table = self.pages.get(&page.page);
         let entries = page.hashes.iter().zip(&page.workers);
-        entries.filter(|(hash, workers)| **workers != 0 && table.is_none_or(|table| table.get(**hash).is_none())).count()
+        entries
+            .filter(|(hash, workers)| **workers != 0 && table.is_none_or(|table| table.get(**hash).is_none()))
+            .count()
     }
 
     /// Applies a section that [`check`](Self::check) accepted.

@@ -62,7 +62,10 @@ impl Config {
     pub fn compile(wire: &v1::Config) -> Result<Self, ApplyError> {
         let backend = wire.backend.clone().ok_or(ApplyError::Missing("config.backend"))?;
         if !backend.chunk_bytes.is_power_of_two() || !CHUNK_BYTES.contains(&backend.chunk_bytes) {
-            return Err(ApplyError::Figure { field: "config.backend.chunk_bytes", value: u64::from(backend.chunk_bytes) });
+            return Err(ApplyError::Figure {
+                field: "config.backend.chunk_bytes",
+                value: u64::from(backend.chunk_bytes),
+            });
         }
         let templates = wire.templates.iter().enumerate().map(|(number, template)| {
             ChatTemplate::compile(&template.source, &template.special_tokens)

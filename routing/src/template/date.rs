@@ -3,7 +3,18 @@
 use minijinja::{Error, ErrorKind};
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
 ];
 const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
 
@@ -46,7 +57,10 @@ pub(super) fn strftime(seconds: u64, format: &str) -> Result<String, Error> {
             Some('%') => "%".to_owned(),
             other => {
                 let directive = other.map(String::from).unwrap_or_default();
-                return Err(Error::new(ErrorKind::InvalidOperation, format!("strftime_now does not know %{directive}")));
+                return Err(Error::new(
+                    ErrorKind::InvalidOperation,
+                    format!("strftime_now does not know %{directive}"),
+                ));
             }
         });
     }
@@ -73,7 +87,10 @@ mod tests {
     #[test]
     fn dates_are_right() {
         assert_eq!(strftime(0, "%A %d %B %Y %H:%M:%S").unwrap(), "Thursday 01 January 1970 00:00:00");
-        assert_eq!(strftime(1_709_210_096, "%a %-d %b %Y, %F %T %I %p").unwrap(), "Thu 29 Feb 2024, 2024-02-29 12:34:56 12 PM");
+        assert_eq!(
+            strftime(1_709_210_096, "%a %-d %b %Y, %F %T %I %p").unwrap(),
+            "Thu 29 Feb 2024, 2024-02-29 12:34:56 12 PM"
+        );
         assert!(strftime(0, "%Q").is_err());
     }
 }

@@ -103,7 +103,8 @@ impl ChatTemplate {
             context.insert(name, value.clone());
         }
         context.insert("messages", messages);
-        let template = self.environment.get_template(NAME).map_err(|error| TemplateError::Compile(error.to_string()))?;
+        let template =
+            self.environment.get_template(NAME).map_err(|error| TemplateError::Compile(error.to_string()))?;
         template.render(Value::from(context)).map_err(|error| TemplateError::Render(reason(&error)))
     }
 }

@@ -82,7 +82,10 @@ fn one(role: &str, parts: &[Cow<'_, str>], message: &Message<'_>, shape: &Shape)
 /// Calls with their arguments parsed from the JSON string into an object; bad JSON gives an empty one.
 fn tool_calls(calls: &Value) -> Value {
     let Ok(calls) = calls.try_iter() else { return Value::from(Vec::<Value>::new()) };
-    calls.map(|call| replace(&call, "function", |function| replace(function, "arguments", parsed))).collect::<Vec<_>>().into()
+    calls
+        .map(|call| replace(&call, "function", |function| replace(function, "arguments", parsed)))
+        .collect::<Vec<_>>()
+        .into()
 }
 
 fn parsed(arguments: &Value) -> Value {
@@ -107,14 +110,14 @@ fn replace(map: &Value, key: &str, change: impl Fn(&Value) -> Value) -> Value {
 /// Tools with the fields that the engine's own types have, in their order; absent ones are null, others are dropped.
 pub(super) fn tools(tools: &Value) -> Value {
     let Ok(list) = tools.try_iter() else { return tools.clone() };
-    let field = |map: &Value, name: &str| map.get_attr(name).ok().filter(|v| !v.is_undefined()).unwrap_or(Value::from(()));
+    let field =
+        |map: &Value, name: &str| map.get_attr(name).ok().filter(|v| !v.is_undefined()).unwrap_or(Value::from(()));
     list.map(|tool| {
         let function = field(&tool, "function");
         let kind = field(&tool, "type");
         let kind = if kind.is_none() { Value::from("function") } else { kind };
-        let function = Value::from_pairs(
-            ["name", "description", "parameters"].map(|name| (name, field(&function, name))),
-        );
+        let function =
+            Value::from_pairs(["name", "description", "parameters"].map(|name| (name, field(&function, name))));
         Value::from_pairs([("type", kind), ("function", function)])
     })
     .collect::<Vec<_>>()

@@ -20,7 +20,8 @@ impl Shape {
                 if is_content(value, &aliases) {
                     aliases.push(name.trim());
                 }
-            } else if let Some((_, iterated)) = statement.strip_prefix("for ").and_then(|rest| rest.split_once(" in ")) {
+            } else if let Some((_, iterated)) = statement.strip_prefix("for ").and_then(|rest| rest.split_once(" in "))
+            {
                 lists_content |= is_content(iterated, &aliases);
             }
         }
@@ -30,7 +31,8 @@ impl Shape {
 
 /// The expression is a message's content, perhaps filtered or under a condition.
 fn is_content(expression: &str, aliases: &[&str]) -> bool {
-    let end = expression.find(['|', ' ', '\n']).filter(|end| !expression.get(..*end).unwrap_or_default().trim().is_empty());
+    let end =
+        expression.find(['|', ' ', '\n']).filter(|end| !expression.get(..*end).unwrap_or_default().trim().is_empty());
     let trimmed = expression.trim_start();
     let subject = match end {
         Some(_) => trimmed.split(['|', ' ', '\n']).next().unwrap_or_default(),
@@ -90,7 +92,8 @@ mod tests {
         ] {
             assert!(Shape::of(source).lists_content, "{source}");
         }
-        for source in ["{% for m in messages %}{{ m.content }}{% endfor %}", "{% set a = m.content %}{% for x in b %}"] {
+        for source in ["{% for m in messages %}{{ m.content }}{% endfor %}", "{% set a = m.content %}{% for x in b %}"]
+        {
             assert!(!Shape::of(source).lists_content, "{source}");
         }
     }
@@ -98,7 +101,9 @@ mod tests {
     #[test]
     fn generation_blocks_are_transparent() {
         assert_eq!(
-            without_generation_tags("a{%- generation -%}b{% endgeneration %}{% if add_generation_prompt %}c{% endif %}"),
+            without_generation_tags(
+                "a{%- generation -%}b{% endgeneration %}{% if add_generation_prompt %}c{% endif %}"
+            ),
             "a{%- if true -%}b{% endif %}{% if add_generation_prompt %}c{% endif %}"
         );
     }

@@ -18,7 +18,9 @@ fn a_chat_request_is_read() {
     assert_eq!(request.cache_salt.as_deref(), Some("s"));
     let Messages::List(messages) = chat.messages else { panic!("unknown") };
     assert!(matches!(&messages[0].content, Content::Text(text) if text == "a\"b"));
-    assert!(matches!(&messages[1].content, Content::Parts(parts) if parts.len() == 2 && matches!(&parts[1], Part::Text(text) if text == "y")));
+    assert!(
+        matches!(&messages[1].content, Content::Parts(parts) if parts.len() == 2 && matches!(&parts[1], Part::Text(text) if text == "y"))
+    );
 }
 
 #[test]
@@ -39,7 +41,10 @@ fn bad_bodies_are_refused_with_a_reason_that_quotes_nothing() {
         parse(r#"{"model":"a","messages":"secret"#),
         "the request body is not a valid JSON object: it ends early at line 1 column 31"
     );
-    assert_eq!(parse(r#"{"model":"a"} x"#), "the request body is not a valid JSON object: syntax error at line 1 column 15");
+    assert_eq!(
+        parse(r#"{"model":"a"} x"#),
+        "the request body is not a valid JSON object: syntax error at line 1 column 15"
+    );
     assert_eq!(parse("{}"), "the request names no model; set \"model\" to a model's name");
     assert_eq!(parse(r#"{"model":7}"#), "\"model\" must be a non-empty string");
     assert_eq!(parse(r#"{"model":""}"#), "\"model\" must be a non-empty string");
