@@ -20,37 +20,19 @@ mod worker_set;
 pub fn check(resources: &Resources) -> Vec<Finding> {
     let mut findings = Vec::new();
     for set in resources.worker_sets.values() {
-        worker_set::check(
-            set,
-            &mut Reporter::new(Kind::InferenceWorkerSet, set, &mut findings),
-        );
+        worker_set::check(set, &mut Reporter::new(Kind::InferenceWorkerSet, set, &mut findings));
     }
     for pool in resources.pools.values() {
-        pool::check(
-            pool,
-            resources,
-            &mut Reporter::new(Kind::InferencePool, pool, &mut findings),
-        );
+        pool::check(pool, resources, &mut Reporter::new(Kind::InferencePool, pool, &mut findings));
     }
     for provider in resources.providers.values() {
-        provider::check(
-            provider,
-            &mut Reporter::new(Kind::InferenceProvider, provider, &mut findings),
-        );
+        provider::check(provider, &mut Reporter::new(Kind::InferenceProvider, provider, &mut findings));
     }
     for backend in resources.backends.values() {
-        backend::check(
-            backend,
-            resources,
-            &mut Reporter::new(Kind::GatewayBackend, backend, &mut findings),
-        );
+        backend::check(backend, resources, &mut Reporter::new(Kind::GatewayBackend, backend, &mut findings));
     }
     for policy in resources.policies.values() {
-        policy::check(
-            policy,
-            resources,
-            &mut Reporter::new(Kind::InferencePolicy, policy, &mut findings),
-        );
+        policy::check(policy, resources, &mut Reporter::new(Kind::InferencePolicy, policy, &mut findings));
     }
     findings
 }
@@ -65,12 +47,7 @@ struct Reporter<'a> {
 
 impl<'a> Reporter<'a> {
     fn new<S>(kind: Kind, resource: &'a Resource<S>, findings: &'a mut Vec<Finding>) -> Self {
-        Reporter {
-            kind,
-            key: &resource.key,
-            origin: &resource.origin,
-            findings,
-        }
+        Reporter { kind, key: &resource.key, origin: &resource.origin, findings }
     }
 
     fn report(&mut self, path: &FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
@@ -86,17 +63,9 @@ impl<'a> Reporter<'a> {
     }
 
     /// Reports a reference to a resource that does not exist.
-    fn missing<'k>(
-        &mut self,
-        path: &FieldPath,
-        kind: Kind,
-        name: &str,
-        known: impl Iterator<Item = &'k ObjectKey>,
-    ) {
+    fn missing<'k>(&mut self, path: &FieldPath, kind: Kind, name: &str, known: impl Iterator<Item = &'k ObjectKey>) {
         let namespace = &self.key.namespace;
-        let siblings = known
-            .filter(|key| key.namespace == *namespace)
-            .map(|key| key.name.as_str());
+        let siblings = known.filter(|key| key.namespace == *namespace).map(|key| key.name.as_str());
         let siblings: Vec<&str> = siblings.collect();
         let remedy = if siblings.is_empty() {
             format!("namespace {namespace} has none")
@@ -111,36 +80,20 @@ impl<'a> Reporter<'a> {
 
     /// Checks that exactly one of several fields is given.
     fn exactly_one(&mut self, place: &FieldPath, fields: &[(&str, bool)]) {
-        let given: Vec<&str> = fields
-            .iter()
-            .filter(|(_, is_given)| *is_given)
-            .map(|(name, _)| *name)
-            .collect();
+        let given: Vec<&str> = fields.iter().filter(|(_, is_given)| *is_given).map(|(name, _)| *name).collect();
         let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
         let remedy = format!("give exactly one of {}", names.join(", "));
         match given.as_slice() {
             [_] => {}
-            [] => self.report(
-                place,
-                format!("none of {} is given", names.join(", ")),
-                remedy,
-            ),
-            several => self.report(
-                place,
-                format!("{} are given together", several.join(" and ")),
-                remedy,
-            ),
+            [] => self.report(place, format!("none of {} is given", names.join(", ")), remedy),
+            several => self.report(place, format!("{} are given together", several.join(" and ")), remedy),
         }
     }
 
     /// Checks that a value is within bounds.
     fn within<T: PartialOrd + Display>(&mut self, path: &FieldPath, value: T, least: T, most: T) {
         if value < least || value > most {
-            self.report(
-                path,
-                format!("{value} is out of range"),
-                format!("{least} to {most}"),
-            );
+            self.report(path, format!("{value} is out of range"), format!("{least} to {most}"));
         }
     }
 
@@ -173,12 +126,7 @@ impl<'a> Reporter<'a> {
     }
 
     /// Checks that every name of a list is there and unlike the others.
-    fn names<'n>(
-        &mut self,
-        place: &FieldPath,
-        field: Option<&str>,
-        names: impl Iterator<Item = &'n str>,
-    ) {
+    fn names<'n>(&mut self, place: &FieldPath, field: Option<&str>, names: impl Iterator<Item = &'n str>) {
         let mut seen = BTreeSet::new();
         for (index, name) in names.enumerate() {
             let element = place.index(index);
@@ -198,20 +146,10 @@ impl<'a> Reporter<'a> {
         kind: Kind,
         known: &std::collections::BTreeMap<ObjectKey, Resource<S>>,
     ) {
-        self.names(
-            place,
-            Some("name"),
-            references.iter().map(|r| r.name.as_str()),
-        );
+        self.names(place, Some("name"), references.iter().map(|r| r.name.as_str()));
         for (index, reference) in references.iter().enumerate() {
-            if !reference.name.is_empty() && !known.contains_key(&self.key.sibling(&reference.name))
-            {
-                self.missing(
-                    &place.index(index).key("name"),
-                    kind,
-                    &reference.name,
-                    known.keys(),
-                );
+            if !reference.name.is_empty() && !known.contains_key(&self.key.sibling(&reference.name)) {
+                self.missing(&place.index(index).key("name"), kind, &reference.name, known.keys());
             }
         }
     }
@@ -221,18 +159,11 @@ impl<'a> Reporter<'a> {
         for (index, expression) in selector.match_expressions.iter().enumerate() {
             let path = place.key("matchExpressions").index(index);
             self.not_empty(&path.key("key"), &expression.key);
-            let wants_values = matches!(
-                expression.operator,
-                LabelOperator::In | LabelOperator::NotIn
-            );
+            let wants_values = matches!(expression.operator, LabelOperator::In | LabelOperator::NotIn);
             if wants_values && expression.values.is_empty() {
                 self.report(&path, "In and NotIn need values", "");
             } else if !wants_values && !expression.values.is_empty() {
-                self.report(
-                    &path.key("values"),
-                    "Exists and DoesNotExist take no values",
-                    "remove them",
-                );
+                self.report(&path.key("values"), "Exists and DoesNotExist take no values", "remove them");
             }
         }
     }
@@ -242,22 +173,14 @@ impl<'a> Reporter<'a> {
         let host = rest.map(|rest| rest.split('/').next().unwrap_or_default());
         let is_plain = url.bytes().all(|b| b.is_ascii_graphic());
         if !is_plain || host.is_none_or(str::is_empty) {
-            self.report(
-                path,
-                format!("`{url}` is not a URL"),
-                "start with https:// or http:// and a host",
-            );
+            self.report(path, format!("`{url}` is not a URL"), "start with https:// or http:// and a host");
         }
     }
 
     fn header_name(&mut self, path: &FieldPath, name: &str) {
         let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
         if name.is_empty() || !name.bytes().all(is_token) {
-            self.report(
-                path,
-                format!("`{name}` is not a header's name"),
-                "letters, digits and `-`",
-            );
+            self.report(path, format!("`{name}` is not a header's name"), "letters, digits and `-`");
         }
     }
 }

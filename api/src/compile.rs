@@ -156,10 +156,7 @@ impl KvPorts {
     /// The ports of a data-parallel rank. A port past 65535 cannot be reached through checked resources; it saturates.
     pub fn of_rank(self, rank: u32) -> KvPorts {
         let rank = u16::try_from(rank).unwrap_or(u16::MAX);
-        KvPorts {
-            events: self.events.saturating_add(rank),
-            replay: self.replay.map(|port| port.saturating_add(rank)),
-        }
+        KvPorts { events: self.events.saturating_add(rank), replay: self.replay.map(|port| port.saturating_add(rank)) }
     }
 }
 

@@ -82,9 +82,9 @@ impl From<&serde_ignored::Path<'_>> for FieldPath {
             Path::Root => FieldPath::root(),
             Path::Seq { parent, index } => FieldPath::from(*parent).index(*index),
             Path::Map { parent, key } => FieldPath::from(*parent).key(key),
-            Path::Some { parent }
-            | Path::NewtypeStruct { parent }
-            | Path::NewtypeVariant { parent } => FieldPath::from(*parent),
+            Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
+                FieldPath::from(*parent)
+            }
         }
     }
 }
@@ -105,10 +105,7 @@ impl fmt::Display for FieldPath {
 }
 
 fn is_plain(key: &str) -> bool {
-    !key.is_empty()
-        && key
-            .chars()
-            .all(|c| c.is_alphanumeric() || c == '_' || c == '-')
+    !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-')
 }
 
 #[cfg(test)]
@@ -118,10 +115,7 @@ mod tests {
     #[test]
     fn paths_display_as_one_would_write_them() {
         assert_eq!(FieldPath::root().to_string(), "");
-        let port = FieldPath::spec("workers")
-            .key("static")
-            .index(1)
-            .key("port");
+        let port = FieldPath::spec("workers").key("static").index(1).key("port");
         assert_eq!(port.to_string(), "spec.workers.static[1].port");
         let label = FieldPath::root().key("metadata").key("labels").key("a.b/c");
         assert_eq!(label.to_string(), "metadata.labels[\"a.b/c\"]");

@@ -7,8 +7,7 @@ use std::str::FromStr;
 
 use crate::DEFAULT_NAMESPACE;
 use crate::kinds::{
-    GatewayBackendSpec, InferencePolicySpec, InferencePoolSpec, InferenceProviderSpec,
-    InferenceWorkerSetSpec,
+    GatewayBackendSpec, InferencePolicySpec, InferencePoolSpec, InferenceProviderSpec, InferenceWorkerSetSpec,
 };
 
 /// Namespace and name of a resource. Displays as `namespace/name`; parses from that, or from a plain name, which means
@@ -29,10 +28,7 @@ pub struct BadObjectKey(String);
 impl ObjectKey {
     /// The key of a namespace and a name.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> ObjectKey {
-        ObjectKey {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
+        ObjectKey { namespace: namespace.into(), name: name.into() }
     }
 
     /// The key of another resource in the same namespace.
@@ -158,33 +154,18 @@ impl Resources {
             return Vec::new();
         };
         let selection = &pool.spec.worker_sets;
-        let in_namespace = self
-            .worker_sets
-            .values()
-            .filter(|set| set.key.namespace == pool.key.namespace);
+        let in_namespace = self.worker_sets.values().filter(|set| set.key.namespace == pool.key.namespace);
         in_namespace
             .filter(|set| {
-                let named = selection
-                    .names
-                    .iter()
-                    .flatten()
-                    .any(|name| *name == set.key.name);
-                named
-                    || selection
-                        .selector
-                        .as_ref()
-                        .is_some_and(|s| s.matches(&set.labels))
+                let named = selection.names.iter().flatten().any(|name| *name == set.key.name);
+                named || selection.selector.as_ref().is_some_and(|s| s.matches(&set.labels))
             })
             .collect()
     }
 
     /// How many resources there are, policy tests not counted.
     pub fn len(&self) -> usize {
-        self.backends.len()
-            + self.pools.len()
-            + self.providers.len()
-            + self.policies.len()
-            + self.worker_sets.len()
+        self.backends.len() + self.pools.len() + self.providers.len() + self.policies.len() + self.worker_sets.len()
     }
 
     /// True when there is no resource; policy tests do not count.
@@ -202,11 +183,7 @@ mod tests {
         assert_eq!("main".parse(), Ok(ObjectKey::new("default", "main")));
         assert_eq!("team/main".parse(), Ok(ObjectKey::new("team", "main")));
         for text in ["", "/main", "team/", "a/b/c"] {
-            assert_eq!(
-                text.parse::<ObjectKey>(),
-                Err(BadObjectKey(text.into())),
-                "{text:?}"
-            );
+            assert_eq!(text.parse::<ObjectKey>(), Err(BadObjectKey(text.into())), "{text:?}");
         }
         assert_eq!(ObjectKey::new("team", "main").to_string(), "team/main");
     }

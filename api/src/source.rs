@@ -58,10 +58,7 @@ pub fn load_files(files: Vec<SourceFile>) -> Result<Resources, Problems> {
 
 fn load_with(files: Vec<SourceFile>, mut problems: Vec<Problem>) -> Result<Resources, Problems> {
     let mut resources = Resources::default();
-    let mut unread = document::Unread {
-        anything: !problems.is_empty(),
-        ..Default::default()
-    };
+    let mut unread = document::Unread { anything: !problems.is_empty(), ..Default::default() };
     let mut texts: BTreeMap<PathBuf, text::Text> = BTreeMap::new();
     for file in files {
         match text::Text::new(file) {
@@ -77,11 +74,7 @@ fn load_with(files: Vec<SourceFile>, mut problems: Vec<Problem>) -> Result<Resou
     }
     for finding in check::check(&resources) {
         // What is missing may be what could not be read: that would be the same mistake reported twice.
-        if finding
-            .missing
-            .as_ref()
-            .is_some_and(|missing| unread.may_hold(missing))
-        {
+        if finding.missing.as_ref().is_some_and(|missing| unread.may_hold(missing)) {
             continue;
         }
         let text = texts.get(&finding.origin.file);

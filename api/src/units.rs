@@ -101,13 +101,9 @@ impl FromStr for Period {
             return Err(bad());
         }
         while !rest.is_empty() {
-            let digits = rest
-                .find(|c: char| !c.is_ascii_digit() && c != '.')
-                .ok_or_else(bad)?;
+            let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(bad)?;
             let (number, tail) = rest.split_at(digits);
-            let unit_end = tail
-                .find(|c: char| !c.is_ascii_alphabetic())
-                .unwrap_or(tail.len());
+            let unit_end = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
             let (unit, tail) = tail.split_at(unit_end);
             let unit_ms: u128 = match unit {
                 "ms" => 1,
@@ -135,12 +131,7 @@ fn scaled(number: &str, unit: u128) -> Option<u128> {
         None => (number, ""),
     };
     let all_digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-    if whole.is_empty()
-        || whole.len() > 15
-        || fraction.len() > 9
-        || !all_digits(whole)
-        || !all_digits(fraction)
-    {
+    if whole.is_empty() || whole.len() > 15 || fraction.len() > 9 || !all_digits(whole) || !all_digits(fraction) {
         return None;
     }
     let mut value = whole.parse::<u128>().ok()?.checked_mul(unit)?;
@@ -193,28 +184,20 @@ impl FromStr for Size {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Size, UnitError> {
-        let (digits, unit) = SIZE_UNITS
-            .iter()
-            .find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))
-            .unwrap_or((text, 1));
+        let (digits, unit) =
+            SIZE_UNITS.iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit))).unwrap_or((text, 1));
         if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
             return Err(UnitError::Size(text.to_string()));
         }
         let number: Option<u64> = digits.parse().ok();
-        number
-            .and_then(|n| n.checked_mul(unit))
-            .map(Size)
-            .ok_or_else(|| UnitError::SizeTooLarge(text.to_string()))
+        number.and_then(|n| n.checked_mul(unit)).map(Size).ok_or_else(|| UnitError::SizeTooLarge(text.to_string()))
     }
 }
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let binary = SIZE_UNITS.iter().take(4);
-        match binary
-            .into_iter()
-            .find(|(_, unit)| self.0 >= *unit && self.0.is_multiple_of(*unit))
-        {
+        match binary.into_iter().find(|(_, unit)| self.0 >= *unit && self.0.is_multiple_of(*unit)) {
             Some((suffix, unit)) => write!(f, "{}{suffix}", self.0 / unit),
             None => write!(f, "{}", self.0),
         }
@@ -302,21 +285,6 @@ macro_rules! text_type {
     };
 }
 
-text_type!(
-    Period,
-    "Period",
-    "a duration such as 250ms or 10s",
-    PERIOD_PATTERN
-);
-text_type!(
-    Size,
-    "Size",
-    "a size in quotes such as \"64Mi\"",
-    SIZE_PATTERN
-);
-text_type!(
-    Decimal,
-    "Decimal",
-    "a number in quotes such as \"0.75\"",
-    DECIMAL_PATTERN
-);
+text_type!(Period, "Period", "a duration such as 250ms or 10s", PERIOD_PATTERN);
+text_type!(Size, "Size", "a size in quotes such as \"64Mi\"", SIZE_PATTERN);
+text_type!(Decimal, "Decimal", "a number in quotes such as \"0.75\"", DECIMAL_PATTERN);

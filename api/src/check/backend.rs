@@ -5,33 +5,15 @@ use crate::kinds::{GatewayBackendSpec, Tags, Tenancy};
 use crate::units::{Period, Size};
 use crate::{FieldPath, Kind, Resource, Resources};
 
-pub(super) fn check(
-    backend: &Resource<GatewayBackendSpec>,
-    resources: &Resources,
-    to: &mut Reporter<'_>,
-) {
+pub(super) fn check(backend: &Resource<GatewayBackendSpec>, resources: &Resources, to: &mut Reporter<'_>) {
     let spec = &backend.spec;
     if spec.pools.is_empty() && spec.providers.is_empty() {
         let path = FieldPath::root().key("spec");
-        to.report(
-            &path,
-            "serves nothing",
-            "name at least one pool or provider",
-        );
+        to.report(&path, "serves nothing", "name at least one pool or provider");
     }
-    to.references(
-        &FieldPath::spec("pools"),
-        &spec.pools,
-        Kind::InferencePool,
-        &resources.pools,
-    );
+    to.references(&FieldPath::spec("pools"), &spec.pools, Kind::InferencePool, &resources.pools);
     let providers = FieldPath::spec("providers");
-    to.references(
-        &providers,
-        &spec.providers,
-        Kind::InferenceProvider,
-        &resources.providers,
-    );
+    to.references(&providers, &spec.providers, Kind::InferenceProvider, &resources.providers);
     if let Some(tenancy) = &spec.tenancy {
         check_tenancy(tenancy, to);
     }
@@ -45,22 +27,12 @@ pub(super) fn check(
         to.report(&index.key("chunkBytes"), message, "256 suits most");
     }
     let (least, most) = (Size::from_bytes(64 << 10), Size::from_mebibytes(512));
-    to.size_within(
-        &index.key("maxBytes"),
-        spec.prefix_index.max_bytes,
-        least,
-        most,
-    );
+    to.size_within(&index.key("maxBytes"), spec.prefix_index.max_bytes, least, most);
     let (least, most) = (Size::from_bytes(1 << 10), Size::from_mebibytes(128));
     let path = FieldPath::spec("requestBodyLimit");
     to.size_within(&path, spec.request_body_limit, least, most);
     let (least, most) = (Period::from_secs(1), Period::from_secs(3600));
-    to.period_within(
-        &FieldPath::spec("staleAfter"),
-        spec.stale_after,
-        least,
-        most,
-    );
+    to.period_within(&FieldPath::spec("staleAfter"), spec.stale_after, least, most);
 }
 
 fn check_tenancy(tenancy: &Tenancy, to: &mut Reporter<'_>) {
@@ -76,10 +48,7 @@ fn check_tenancy(tenancy: &Tenancy, to: &mut Reporter<'_>) {
             ],
         );
         if let Some(api_key) = &identity.api_key {
-            to.selector(
-                &place.key("apiKey").key("secretSelector"),
-                &api_key.secret_selector,
-            );
+            to.selector(&place.key("apiKey").key("secretSelector"), &api_key.secret_selector);
         }
         if let Some(jwt) = &identity.jwt {
             to.header_name(&place.key("jwt").key("payloadHeader"), &jwt.payload_header);
@@ -90,11 +59,7 @@ fn check_tenancy(tenancy: &Tenancy, to: &mut Reporter<'_>) {
         }
     }
     let place = place.key("tenants");
-    to.names(
-        &place,
-        Some("name"),
-        tenancy.tenants.iter().map(|tenant| tenant.name.as_str()),
-    );
+    to.names(&place, Some("name"), tenancy.tenants.iter().map(|tenant| tenant.name.as_str()));
     for (index, tenant) in tenancy.tenants.iter().enumerate() {
         let limits = tenant.limits.unwrap_or_default();
         let place = place.index(index).key("limits");
@@ -105,11 +70,7 @@ fn check_tenancy(tenancy: &Tenancy, to: &mut Reporter<'_>) {
         ] {
             if limit == Some(0) {
                 let remedy = "to keep a tenant out, give it `models: []`";
-                to.report(
-                    &place.key(field),
-                    "a limit of 0 lets nothing through",
-                    remedy,
-                );
+                to.report(&place.key(field), "a limit of 0 lets nothing through", remedy);
             }
         }
     }
@@ -131,16 +92,8 @@ fn check_tags(tags: &Tags, to: &mut Reporter<'_>) {
                 ("http", classifier.http.is_some()),
             ],
         );
-        if classifier
-            .pii
-            .as_ref()
-            .is_some_and(|pii| pii.kinds.is_empty())
-        {
-            to.report(
-                &place.key("pii").key("kinds"),
-                "looks for nothing",
-                "list at least one kind",
-            );
+        if classifier.pii.as_ref().is_some_and(|pii| pii.kinds.is_empty()) {
+            to.report(&place.key("pii").key("kinds"), "looks for nothing", "list at least one kind");
         }
         if let Some(http) = &classifier.http {
             to.url(&place.key("http").key("url"), &http.url);

@@ -5,41 +5,23 @@ use crate::kinds::{InferencePolicySpec, OnEmptyAction, Rule, Signal};
 use crate::units::{Decimal, Period};
 use crate::{FieldPath, Kind, Resource, Resources};
 
-pub(super) fn check(
-    policy: &Resource<InferencePolicySpec>,
-    resources: &Resources,
-    to: &mut Reporter<'_>,
-) {
+pub(super) fn check(policy: &Resource<InferencePolicySpec>, resources: &Resources, to: &mut Reporter<'_>) {
     if let Some(backends) = &policy.spec.gateway_backends {
         let place = FieldPath::spec("gatewayBackends");
         if backends.is_empty() {
-            to.report(
-                &place,
-                "the policy is for no gateway backend",
-                "leave it out to mean all",
-            );
+            to.report(&place, "the policy is for no gateway backend", "leave it out to mean all");
         }
         to.references(&place, backends, Kind::GatewayBackend, &resources.backends);
     }
     let rules = FieldPath::spec("rules");
-    to.names(
-        &rules,
-        Some("name"),
-        policy.spec.rules.iter().map(|rule| rule.name.as_str()),
-    );
+    to.names(&rules, Some("name"), policy.spec.rules.iter().map(|rule| rule.name.as_str()));
     for (index, rule) in policy.spec.rules.iter().enumerate() {
         check_rule(rule, &rules.index(index), resources, to);
     }
 }
 
 fn check_rule(rule: &Rule, place: &FieldPath, resources: &Resources, to: &mut Reporter<'_>) {
-    for (index, condition) in rule
-        .when
-        .iter()
-        .flat_map(|when| &when.pools)
-        .flatten()
-        .enumerate()
-    {
+    for (index, condition) in rule.when.iter().flat_map(|when| &when.pools).flatten().enumerate() {
         let place = place.key("when").key("pools").index(index);
         check_pool_name(&place.key("name"), &condition.name, resources, to);
         let bounds = [condition.max, condition.below, condition.at_least];
@@ -59,13 +41,7 @@ fn check_rule(rule: &Rule, place: &FieldPath, resources: &Resources, to: &mut Re
         let place = place.key("require");
         for (index, requirement) in require.workers.iter().enumerate() {
             let bounds = [requirement.max, requirement.below, requirement.at_least];
-            check_bounds(
-                &place.key("workers").index(index),
-                requirement.signal,
-                bounds,
-                requirement.over,
-                to,
-            );
+            check_bounds(&place.key("workers").index(index), requirement.signal, bounds, requirement.over, to);
         }
         for (index, name) in require.providers.iter().flatten().enumerate() {
             check_provider_name(&place.key("providers").index(index), name, resources, to);
@@ -86,9 +62,7 @@ fn check_rule(rule: &Rule, place: &FieldPath, resources: &Resources, to: &mut Re
     if let Some(on_empty) = &rule.on_empty {
         let place = place.key("onEmpty");
         check_status(&place, on_empty.status, to);
-        let says_more = on_empty.status.is_some()
-            || on_empty.retry_after.is_some()
-            || on_empty.message.is_some();
+        let says_more = on_empty.status.is_some() || on_empty.retry_after.is_some() || on_empty.message.is_some();
         if on_empty.action == OnEmptyAction::Continue && says_more {
             let message = "status, retryAfter and message are for rejections";
             to.report(&place, message, "remove them, or write action: Reject");
@@ -116,11 +90,7 @@ fn check_bounds(
     to.exactly_one(place, &given.map(|(field, bound)| (field, bound.is_some())));
     for (field, bound) in given {
         if signal == Signal::KvCacheUsage && bound.is_some_and(|bound| bound.get() > 1.0) {
-            to.report(
-                &place.key(field),
-                "KvCacheUsage is never above 1",
-                "write a share such as \"0.9\"",
-            );
+            to.report(&place.key(field), "KvCacheUsage is never above 1", "write a share such as \"0.9\"");
         }
     }
     if let Some(over) = over {
@@ -136,11 +106,6 @@ fn check_pool_name(path: &FieldPath, name: &str, resources: &Resources, to: &mut
 
 fn check_provider_name(path: &FieldPath, name: &str, resources: &Resources, to: &mut Reporter<'_>) {
     if !resources.providers.contains_key(&to.key.sibling(name)) {
-        to.missing(
-            path,
-            Kind::InferenceProvider,
-            name,
-            resources.providers.keys(),
-        );
+        to.missing(path, Kind::InferenceProvider, name, resources.providers.keys());
     }
 }

@@ -4,20 +4,10 @@ use super::Reporter;
 use crate::kinds::InferencePoolSpec;
 use crate::{FieldPath, Kind, Resource, Resources};
 
-pub(super) fn check(
-    pool: &Resource<InferencePoolSpec>,
-    resources: &Resources,
-    to: &mut Reporter<'_>,
-) {
+pub(super) fn check(pool: &Resource<InferencePoolSpec>, resources: &Resources, to: &mut Reporter<'_>) {
     let selection = &pool.spec.worker_sets;
     let place = FieldPath::spec("workerSets");
-    to.exactly_one(
-        &place,
-        &[
-            ("names", selection.names.is_some()),
-            ("selector", selection.selector.is_some()),
-        ],
-    );
+    to.exactly_one(&place, &[("names", selection.names.is_some()), ("selector", selection.selector.is_some())]);
     if let Some(selector) = &selection.selector {
         to.selector(&place.key("selector"), selector);
     }

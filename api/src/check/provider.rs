@@ -9,11 +9,7 @@ pub(super) fn check(provider: &Resource<InferenceProviderSpec>, to: &mut Reporte
     to.url(&FieldPath::spec("endpoint"), &spec.endpoint);
     let is_bedrock = spec.api == ProviderApi::Bedrock;
     if is_bedrock && spec.region.as_deref().unwrap_or_default().is_empty() {
-        to.report(
-            &FieldPath::spec("region"),
-            "missing",
-            "Bedrock needs a region",
-        );
+        to.report(&FieldPath::spec("region"), "missing", "Bedrock needs a region");
     }
     if let Some(credentials) = &spec.credentials {
         let path = FieldPath::spec("credentials").key("secretRef").key("name");
@@ -23,11 +19,7 @@ pub(super) fn check(provider: &Resource<InferenceProviderSpec>, to: &mut Reporte
     if spec.models.is_empty() {
         to.report(&models, "the provider offers no model", "list at least one");
     }
-    to.names(
-        &models,
-        Some("name"),
-        spec.models.iter().map(|model| model.name.as_str()),
-    );
+    to.names(&models, Some("name"), spec.models.iter().map(|model| model.name.as_str()));
     for (index, model) in spec.models.iter().enumerate() {
         if let Some(name) = &model.upstream_name {
             to.not_empty(&models.index(index).key("upstreamName"), name);

@@ -16,26 +16,14 @@ pub(super) fn check(set: &Resource<InferenceWorkerSetSpec>, to: &mut Reporter<'_
     let workers = FieldPath::spec("workers");
     to.exactly_one(
         &workers,
-        &[
-            ("selector", spec.workers.selector.is_some()),
-            ("static", spec.workers.static_workers.is_some()),
-        ],
+        &[("selector", spec.workers.selector.is_some()), ("static", spec.workers.static_workers.is_some())],
     );
     to.port(&workers.key("port"), spec.workers.port);
-    to.within(
-        &workers.key("dataParallelSize"),
-        spec.workers.data_parallel_size,
-        1,
-        MAX_RANKS,
-    );
+    to.within(&workers.key("dataParallelSize"), spec.workers.data_parallel_size, 1, MAX_RANKS);
     if let Some(selector) = &spec.workers.selector {
         if selector.is_empty() {
             let message = "selects every Pod of the namespace";
-            to.report(
-                &workers.key("selector"),
-                message,
-                "state matchLabels or matchExpressions",
-            );
+            to.report(&workers.key("selector"), message, "state matchLabels or matchExpressions");
         }
         to.selector(&workers.key("selector"), selector);
     }
@@ -48,9 +36,7 @@ pub(super) fn check(set: &Resource<InferenceWorkerSetSpec>, to: &mut Reporter<'_
     }
     static_workers(spec, to);
     let metrics = FieldPath::spec("metrics");
-    if !spec.metrics.path.starts_with('/')
-        || !spec.metrics.path.bytes().all(|b| b.is_ascii_graphic())
-    {
+    if !spec.metrics.path.starts_with('/') || !spec.metrics.path.bytes().all(|b| b.is_ascii_graphic()) {
         let message = format!("`{}` is not a path", spec.metrics.path);
         to.report(&metrics.key("path"), message, "start with `/`");
     }
@@ -62,11 +48,7 @@ fn model(spec: &InferenceWorkerSetSpec, to: &mut Reporter<'_>) {
     let place = FieldPath::spec("model");
     to.not_empty(&place.key("name"), &spec.model.name);
     if spec.model.name.len() > 256 || spec.model.name.chars().any(char::is_control) {
-        to.report(
-            &place.key("name"),
-            "not a model's name",
-            "at most 256 bytes, without control characters",
-        );
+        to.report(&place.key("name"), "not a model's name", "at most 256 bytes, without control characters");
     }
     let tokenizer = &spec.model.tokenizer;
     let place = place.key("tokenizer");
@@ -96,21 +78,13 @@ type Use = (usize, &'static str);
 fn static_workers(spec: &InferenceWorkerSetSpec, to: &mut Reporter<'_>) {
     let list = spec.workers.static_workers.as_deref().unwrap_or_default();
     let place = FieldPath::spec("workers").key("static");
-    to.names(
-        &place,
-        Some("name"),
-        list.iter().map(|worker| worker.name.as_str()),
-    );
+    to.names(&place, Some("name"), list.iter().map(|worker| worker.name.as_str()));
     let mut uses: BTreeMap<(IpAddr, u16), Use> = BTreeMap::new();
     for (index, worker) in list.iter().enumerate() {
         let place = place.index(index);
         if !is_worker_name(&worker.name) && !worker.name.is_empty() {
             let message = format!("`{}` is not a worker's name", worker.name);
-            to.report(
-                &place.key("name"),
-                message,
-                "at most 63 letters, digits, `-`, `_` and `.`",
-            );
+            to.report(&place.key("name"), message, "at most 63 letters, digits, `-`, `_` and `.`");
         }
         own_ports(spec, worker, &place, to);
         match ip(&worker.address) {
@@ -120,19 +94,9 @@ fn static_workers(spec: &InferenceWorkerSetSpec, to: &mut Reporter<'_>) {
                         continue;
                     };
                     let other = list.get(other).map_or("", |worker| worker.name.as_str());
-                    let message = format!(
-                        "port {port} of {ip} is also the {other_field} of worker `{other}`"
-                    );
-                    let path = if place_has(worker, field) {
-                        place.key(field)
-                    } else {
-                        place.clone()
-                    };
-                    to.report(
-                        &path,
-                        message,
-                        "every worker needs an address or ports of its own",
-                    );
+                    let message = format!("port {port} of {ip} is also the {other_field} of worker `{other}`");
+                    let path = if place_has(worker, field) { place.key(field) } else { place.clone() };
+                    to.report(&path, message, "every worker needs an address or ports of its own");
                     break;
                 }
             }
@@ -153,17 +117,8 @@ fn place_has(worker: &StaticWorker, field: &str) -> bool {
     }
 }
 
-fn own_ports(
-    spec: &InferenceWorkerSetSpec,
-    worker: &StaticWorker,
-    place: &FieldPath,
-    to: &mut Reporter<'_>,
-) {
-    let own = [
-        ("port", worker.port),
-        ("kvEventsPort", worker.kv_events_port),
-        ("kvReplayPort", worker.kv_replay_port),
-    ];
+fn own_ports(spec: &InferenceWorkerSetSpec, worker: &StaticWorker, place: &FieldPath, to: &mut Reporter<'_>) {
+    let own = [("port", worker.port), ("kvEventsPort", worker.kv_events_port), ("kvReplayPort", worker.kv_replay_port)];
     for (field, port) in own {
         let Some(port) = port else { continue };
         to.port(&place.key(field), port);
@@ -177,11 +132,7 @@ fn own_ports(
         let last = u32::from(first) + last_rank;
         if last > u32::from(u16::MAX) {
             let message = format!("rank {last_rank} would use port {last}");
-            to.report(
-                &place.key(field),
-                message,
-                "leave room for dataParallelSize ports",
-            );
+            to.report(&place.key(field), message, "leave room for dataParallelSize ports");
         }
     }
 }
@@ -225,9 +176,7 @@ fn ip(address: &str) -> Result<IpAddr, &'static str> {
         return Err("write IPv6 without brackets and without port");
     }
     let host_and_port = address.rsplit_once(':');
-    if host_and_port
-        .is_some_and(|(host, port)| host.parse::<IpAddr>().is_ok() && port.parse::<u16>().is_ok())
-    {
+    if host_and_port.is_some_and(|(host, port)| host.parse::<IpAddr>().is_ok() && port.parse::<u16>().is_ok()) {
         return Err("the port belongs into `port`");
     }
     Err("write an IP address such as 10.0.0.7 or fd00::8; names of hosts are not looked up")

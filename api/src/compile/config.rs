@@ -13,22 +13,14 @@ use crate::kinds::Role;
 ///
 /// # Errors
 /// [`CompileError::MissingAssets`] for a worker set that `assets` lacks; [`CompileError::SameId`].
-pub fn config(
-    fleet: &FleetSpec,
-    assets: &BTreeMap<ObjectKey, WorkerSetAssets>,
-) -> Result<v1::Config, CompileError> {
-    let mut config = v1::Config {
-        backend: Some(backend(fleet)),
-        ..Default::default()
-    };
+pub fn config(fleet: &FleetSpec, assets: &BTreeMap<ObjectKey, WorkerSetAssets>) -> Result<v1::Config, CompileError> {
+    let mut config = v1::Config { backend: Some(backend(fleet)), ..Default::default() };
     let mut names: BTreeMap<u32, &ObjectKey> = BTreeMap::new();
     for set in &fleet.worker_sets {
         if let Some(other) = names.insert(set.id, &set.key) {
             return Err(CompileError::SameId(other.clone(), set.key.clone()));
         }
-        let known = assets
-            .get(&set.key)
-            .ok_or_else(|| CompileError::MissingAssets(set.key.clone()))?;
+        let known = assets.get(&set.key).ok_or_else(|| CompileError::MissingAssets(set.key.clone()))?;
         let template = known.template.as_ref().map(|template| {
             let place = config.templates.iter().position(|t| t == template);
             place.unwrap_or_else(|| {
@@ -54,11 +46,7 @@ fn backend(fleet: &FleetSpec) -> v1::Backend {
     }
 }
 
-fn worker_set(
-    set: &WorkerSetSpec,
-    assets: &WorkerSetAssets,
-    template: Option<u32>,
-) -> v1::WorkerSet {
+fn worker_set(set: &WorkerSetSpec, assets: &WorkerSetAssets, template: Option<u32>) -> v1::WorkerSet {
     let role = match set.role {
         Role::Both => v1::Role::Both,
         Role::Prefill => v1::Role::Prefill,

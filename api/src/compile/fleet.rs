@@ -7,12 +7,10 @@ use std::path::Path;
 use kinference_protocol::v1;
 
 use super::{
-    BackendSettings, CompileError, FleetSpec, KvPorts, PoolSpec, TokenizerSource, WorkerSetSpec,
-    WorkerSpec, WorkersSpec,
+    BackendSettings, CompileError, FleetSpec, KvPorts, PoolSpec, TokenizerSource, WorkerSetSpec, WorkerSpec,
+    WorkersSpec,
 };
-use crate::kinds::{
-    FailureMode, GatewayBackendSpec, InferenceWorkerSetSpec, StaticWorker, Tokenizer,
-};
+use crate::kinds::{FailureMode, GatewayBackendSpec, InferenceWorkerSetSpec, StaticWorker, Tokenizer};
 use crate::{ObjectKey, Resource, Resources};
 
 /// What the gateway backend `backend` serves.
@@ -32,15 +30,10 @@ pub fn fleet(resources: &Resources, backend: &ObjectKey) -> Result<FleetSpec, Co
     for reference in &resource.spec.pools {
         let key = backend.sibling(&reference.name);
         let members = resources.worker_sets_of_pool(&key);
-        pools.push(PoolSpec {
-            key,
-            worker_sets: members.iter().map(|set| set.key.clone()).collect(),
-        });
+        pools.push(PoolSpec { key, worker_sets: members.iter().map(|set| set.key.clone()).collect() });
         sets.extend(members.into_iter().map(|set| (&set.key, set)));
     }
-    let worker_sets = (0..)
-        .zip(sets.values())
-        .map(|(id, set)| worker_set(id, set));
+    let worker_sets = (0..).zip(sets.values()).map(|(id, set)| worker_set(id, set));
     Ok(FleetSpec {
         backend: backend.clone(),
         settings: settings(&resource.spec),
@@ -63,34 +56,21 @@ fn settings(spec: &GatewayBackendSpec) -> BackendSettings {
     }
 }
 
-fn worker_set(
-    id: u32,
-    set: &Resource<InferenceWorkerSetSpec>,
-) -> Result<WorkerSetSpec, CompileError> {
-    let unchecked = |message: String| CompileError::Unchecked {
-        resource: set.key.clone(),
-        message,
-    };
+fn worker_set(id: u32, set: &Resource<InferenceWorkerSetSpec>) -> Result<WorkerSetSpec, CompileError> {
+    let unchecked = |message: String| CompileError::Unchecked { resource: set.key.clone(), message };
     let spec = &set.spec;
     let folder = set.origin.file.parent().unwrap_or(Path::new(""));
-    let ports = spec.kv_events.as_ref().map(|kv| KvPorts {
-        events: kv.port,
-        replay: kv.replay_port,
-    });
+    let ports = spec.kv_events.as_ref().map(|kv| KvPorts { events: kv.port, replay: kv.replay_port });
     let workers = match (&spec.workers.static_workers, &spec.workers.selector) {
         (Some(list), None) => {
             let workers = list.iter().map(|w| worker(w, spec.workers.port, ports));
             WorkersSpec::Static(workers.collect::<Result<_, _>>().map_err(unchecked)?)
         }
-        (None, Some(selector)) => WorkersSpec::Selector {
-            selector: selector.clone(),
-            port: spec.workers.port,
-            kv_events: ports,
-        },
+        (None, Some(selector)) => {
+            WorkersSpec::Selector { selector: selector.clone(), port: spec.workers.port, kv_events: ports }
+        }
         _ => {
-            return Err(unchecked(
-                "spec.workers needs exactly one of selector and static".into(),
-            ));
+            return Err(unchecked("spec.workers needs exactly one of selector and static".into()));
         }
     };
     Ok(WorkerSetSpec {
@@ -111,10 +91,7 @@ fn worker_set(
 }
 
 fn worker(worker: &StaticWorker, port: u16, kv: Option<KvPorts>) -> Result<WorkerSpec, String> {
-    let ip: IpAddr = worker
-        .address
-        .parse()
-        .map_err(|_| format!("`{}` is not an IP address", worker.address))?;
+    let ip: IpAddr = worker.address.parse().map_err(|_| format!("`{}` is not an IP address", worker.address))?;
     Ok(WorkerSpec {
         name: worker.name.clone(),
         ip,
@@ -127,16 +104,10 @@ fn worker(worker: &StaticWorker, port: u16, kv: Option<KvPorts>) -> Result<Worke
 }
 
 fn tokenizer(tokenizer: &Tokenizer, folder: &Path) -> Result<TokenizerSource, String> {
-    match (
-        &tokenizer.path,
-        &tokenizer.config_map,
-        &tokenizer.hugging_face,
-    ) {
+    match (&tokenizer.path, &tokenizer.config_map, &tokenizer.hugging_face) {
         (Some(path), None, None) => Ok(TokenizerSource::Folder(folder.join(path))),
         (None, Some(map), None) => Ok(TokenizerSource::ConfigMap(map.name.clone())),
         (None, None, Some(hub)) => Ok(TokenizerSource::HuggingFace(hub.clone())),
-        _ => {
-            Err("spec.model.tokenizer needs exactly one of path, configMap and huggingFace".into())
-        }
+        _ => Err("spec.model.tokenizer needs exactly one of path, configMap and huggingFace".into()),
     }
 }

@@ -71,10 +71,7 @@ pub struct PrefixIndex {
 
 impl Default for PrefixIndex {
     fn default() -> Self {
-        PrefixIndex {
-            max_bytes: Size::from_mebibytes(64),
-            chunk_bytes: 256,
-        }
+        PrefixIndex { max_bytes: Size::from_mebibytes(64), chunk_bytes: 256 }
     }
 }
 

@@ -76,11 +76,7 @@ pub struct ProviderModel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_per_million_tokens: Option<Prices>,
     /// Time to first token that is assumed until it was measured.
-    #[serde(
-        default,
-        rename = "expectedTTFT",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, rename = "expectedTTFT", skip_serializing_if = "Option::is_none")]
     pub expected_ttft: Option<Period>,
 }
 

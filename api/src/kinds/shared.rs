@@ -64,9 +64,7 @@ pub enum LabelOperator {
 impl LabelSelector {
     /// True when labels satisfy every condition of the selector.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.match_labels
-            .iter()
-            .all(|(key, value)| labels.get(key) == Some(value))
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|e| e.matches(labels))
     }
 
@@ -106,10 +104,7 @@ mod tests {
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs
-            .iter()
-            .map(|(k, v)| (k.to_string(), v.to_string()))
-            .collect()
+        pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect()
     }
 
     fn expression(operator: LabelOperator, values: &[&str]) -> LabelSelector {
@@ -127,10 +122,7 @@ mod tests {
     fn selectors_follow_the_rules_of_kubernetes() {
         let cheap = labels(&[("tier", "cheap"), ("zone", "a")]);
         let none = labels(&[]);
-        let by_label = |value: &str| LabelSelector {
-            match_labels: labels(&[("tier", value)]),
-            ..Default::default()
-        };
+        let by_label = |value: &str| LabelSelector { match_labels: labels(&[("tier", value)]), ..Default::default() };
         assert!(by_label("cheap").matches(&cheap));
         assert!(!by_label("dear").matches(&cheap));
         assert!(!by_label("cheap").matches(&none));
@@ -144,16 +136,8 @@ mod tests {
             (LabelOperator::DoesNotExist, &[][..], false, true),
         ] {
             let selector = expression(operator, values);
-            assert_eq!(
-                selector.matches(&cheap),
-                with,
-                "{operator:?} {values:?} with the label"
-            );
-            assert_eq!(
-                selector.matches(&none),
-                without,
-                "{operator:?} {values:?} without the label"
-            );
+            assert_eq!(selector.matches(&cheap), with, "{operator:?} {values:?} with the label");
+            assert_eq!(selector.matches(&none), without, "{operator:?} {values:?} without the label");
         }
     }
 }

@@ -174,9 +174,7 @@ pub struct ComplexityClassifier {
 }
 
 /// How hard a prompt is.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Complexity {
     /// Short and plain.
     Low,

@@ -184,10 +184,7 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        Metrics {
-            path: "/metrics".into(),
-            interval: Period::from_millis(250),
-        }
+        Metrics { path: "/metrics".into(), interval: Period::from_millis(250) }
     }
 }
 

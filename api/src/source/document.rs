@@ -13,10 +13,7 @@ use super::probe::Probe;
 use super::suggest;
 use super::text::{Document, Text};
 use crate::resources::PolicyTestDocument;
-use crate::{
-    API_VERSION, DEFAULT_NAMESPACE, FieldPath, Kind, ObjectKey, Origin, Problem, Resource,
-    Resources,
-};
+use crate::{API_VERSION, DEFAULT_NAMESPACE, FieldPath, Kind, ObjectKey, Origin, Problem, Resource, Resources};
 
 /// The kind of documents that hold policy tests.
 const POLICY_TEST: &str = "PolicyTest";
@@ -51,24 +48,11 @@ impl Unread {
 }
 
 /// Reads every document of a file.
-pub(super) fn read_all(
-    text: &Text,
-    resources: &mut Resources,
-    problems: &mut Vec<Problem>,
-    unread: &mut Unread,
-) {
+pub(super) fn read_all(text: &Text, resources: &mut Resources, problems: &mut Vec<Problem>, unread: &mut Unread) {
     let mut budget = MAX_FILE_VALUES;
     for (index, document) in text.documents().enumerate() {
-        let mut reader = Reader {
-            text,
-            document,
-            origin: Origin {
-                file: text.path.clone(),
-                document: index,
-            },
-            problems,
-            unread,
-        };
+        let mut reader =
+            Reader { text, document, origin: Origin { file: text.path.clone(), document: index }, problems, unread };
         reader.read(&mut budget, resources);
     }
 }
@@ -153,37 +137,26 @@ impl Reader<'_> {
         let root = FieldPath::root();
         let Ok(header) = self.document.read(PhantomData::<Header>) else {
             self.unread.anything = true;
-            self.problem(
-                &root,
-                "not a resource",
-                "a document is a mapping with apiVersion, kind, metadata and spec",
-            );
+            self.problem(&root, "not a resource", "a document is a mapping with apiVersion, kind, metadata and spec");
             return None;
         };
         let before = self.problems.len();
         let api_version = self.word(&root.key("apiVersion"), header.api_version.as_ref());
         if let Some(version) = api_version.filter(|version| version != API_VERSION) {
             let message = format!("unknown apiVersion `{version}`");
-            self.problem(
-                &root.key("apiVersion"),
-                message,
-                format!("write {API_VERSION}"),
-            );
+            self.problem(&root.key("apiVersion"), message, format!("write {API_VERSION}"));
         }
         let kind_name = self.word(&root.key("kind"), header.kind.as_ref());
         if kind_name.as_deref() == Some(POLICY_TEST) && self.problems.len() == before {
             match self.document.read(PhantomData::<Value>) {
-                Ok(document) => resources.policy_tests.push(PolicyTestDocument {
-                    origin: self.origin.clone(),
-                    document,
-                }),
+                Ok(document) => {
+                    resources.policy_tests.push(PolicyTestDocument { origin: self.origin.clone(), document })
+                }
                 Err(error) => self.problem(&root, error.message, ""),
             }
             return None;
         }
-        let kind = kind_name
-            .as_deref()
-            .and_then(|name| Kind::ALL.into_iter().find(|k| k.as_str() == name));
+        let kind = kind_name.as_deref().and_then(|name| Kind::ALL.into_iter().find(|k| k.as_str() == name));
         if let (None, Some(name)) = (kind, &kind_name) {
             let mut known = Kind::ALL.map(|kind| kind.to_string()).to_vec();
             known.push(POLICY_TEST.to_string());
@@ -226,16 +199,9 @@ impl Reader<'_> {
             given => self.word(&place.key("namespace"), given),
         };
         for (field, value, dots) in [("name", &name, true), ("namespace", &namespace, false)] {
-            if let Some(text) = value
-                .as_ref()
-                .filter(|text| !is_kubernetes_name(text, dots))
-            {
+            if let Some(text) = value.as_ref().filter(|text| !is_kubernetes_name(text, dots)) {
                 let message = format!("`{text}` is not a {field} that Kubernetes takes");
-                self.problem(
-                    &place.key(field),
-                    message,
-                    "use lower-case letters, digits and `-`",
-                );
+                self.problem(&place.key(field), message, "use lower-case letters, digits and `-`");
             }
         }
         Some(ObjectKey::new(namespace?, name?))
@@ -255,10 +221,7 @@ impl Reader<'_> {
             let field = path.last_key().unwrap_or_default();
             let known = suggest::fields(kind, &path.parent().unwrap_or_default());
             let (message, remedy) = if field == "<<" {
-                (
-                    "YAML merge keys are not supported",
-                    "write the fields out".to_string(),
-                )
+                ("YAML merge keys are not supported", "write the fields out".to_string())
             } else {
                 ("unknown field", suggest::remedy(field, &known))
             };
@@ -303,16 +266,10 @@ impl Reader<'_> {
 /// True for names that Kubernetes takes: DNS labels, for names of resources several with dots between.
 fn is_kubernetes_name(text: &str, dots: bool) -> bool {
     let is_label = |label: &str| {
-        let inner = label
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        let inner = label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         !label.is_empty() && inner && !label.starts_with('-') && !label.ends_with('-')
     };
-    if dots {
-        text.len() <= 253 && text.split('.').all(is_label)
-    } else {
-        text.len() <= 63 && is_label(text)
-    }
+    if dots { text.len() <= 253 && text.split('.').all(is_label) } else { text.len() <= 63 && is_label(text) }
 }
 
 /// What was noted while a document was read.
@@ -331,10 +288,7 @@ struct Strict<'n, T> {
 
 impl<'n, T> Strict<'n, T> {
     fn new(notes: &'n mut Notes) -> Self {
-        Strict {
-            notes,
-            of: PhantomData,
-        }
+        Strict { notes, of: PhantomData }
     }
 }
 

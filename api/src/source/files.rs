@@ -35,18 +35,10 @@ impl Collector {
     fn folder(&mut self, folder: &Path, depth: usize) {
         if depth > MAX_DEPTH {
             let message = format!("more than {MAX_DEPTH} folders deep");
-            return self.problem(
-                folder,
-                message,
-                "is there a symbolic link to a folder above?",
-            );
+            return self.problem(folder, message, "is there a symbolic link to a folder above?");
         }
-        let mut names = match fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>)
-        {
-            Ok(entries) => entries
-                .into_iter()
-                .map(|entry| entry.file_name())
-                .collect::<Vec<_>>(),
+        let mut names = match fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
+            Ok(entries) => entries.into_iter().map(|entry| entry.file_name()).collect::<Vec<_>>(),
             Err(error) => return self.unreadable(folder, &error),
         };
         names.sort();
@@ -73,19 +65,12 @@ impl Collector {
         }
         if self.files.len() >= MAX_FILES {
             if self.files.len() == MAX_FILES && self.seen.len() == MAX_FILES + 1 {
-                self.problem(
-                    path,
-                    format!("more than {MAX_FILES} files"),
-                    "name a smaller folder",
-                );
+                self.problem(path, format!("more than {MAX_FILES} files"), "name a smaller folder");
             }
             return;
         }
         match read_bounded(path) {
-            Ok(content) => self.files.push(SourceFile {
-                path: path.to_path_buf(),
-                content,
-            }),
+            Ok(content) => self.files.push(SourceFile { path: path.to_path_buf(), content }),
             Err(error) => self.unreadable(path, &error),
         }
     }
@@ -114,8 +99,6 @@ fn is_resource_file(path: &Path) -> bool {
 /// system says (a pipe or device says 0).
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    File::open(path)?
-        .take(MAX_FILE_BYTES + 1)
-        .read_to_end(&mut content)?;
+    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
     Ok(content)
 }

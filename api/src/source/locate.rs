@@ -69,9 +69,7 @@ impl<'de> Visitor<'de> for Locate<'_> {
         let mut index = 0;
         loop {
             let more = match wanted {
-                Some((place, rest)) if place == index => {
-                    elements.next_element_seed(Locate(rest))?.is_some()
-                }
+                Some((place, rest)) if place == index => elements.next_element_seed(Locate(rest))?.is_some(),
                 _ => elements.next_element::<IgnoredAny>()?.is_some(),
             };
             if !more {
@@ -87,10 +85,7 @@ impl<'de> Visitor<'de> for Locate<'_> {
             Some((Step::Key(key), rest)) => (Some(key.as_str()), rest),
             _ => (None, &[][..]),
         };
-        let key = LocateKey {
-            wanted,
-            is_last: rest.is_empty(),
-        };
+        let key = LocateKey { wanted, is_last: rest.is_empty() };
         while let Some(matches) = entries.next_key_seed(key)? {
             if matches {
                 entries.next_value_seed(Locate(rest))?;

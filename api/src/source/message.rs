@@ -17,9 +17,7 @@ pub(super) fn without_locations(message: &str) -> String {
     while let Some(at) = rest.find(" at line ") {
         let (before, tail) = rest.split_at(at);
         result.push_str(before);
-        let after = tail
-            .trim_start_matches(" at line ")
-            .trim_start_matches(|c: char| c.is_ascii_digit());
+        let after = tail.trim_start_matches(" at line ").trim_start_matches(|c: char| c.is_ascii_digit());
         rest = match after.strip_prefix(" column ") {
             Some(after) => after.trim_start_matches(|c: char| c.is_ascii_digit()),
             None => after,
@@ -44,19 +42,11 @@ pub(super) fn translate(path: FieldPath, raw: &str) -> Message {
         }
         around = place.parent();
     }
-    if let Some(field) = raw
-        .strip_prefix("missing field `")
-        .and_then(|r| r.strip_suffix('`'))
-    {
-        return Message {
-            path: path.key(field),
-            message: "missing".into(),
-            remedy: "the field is required".into(),
-        };
+    if let Some(field) = raw.strip_prefix("missing field `").and_then(|r| r.strip_suffix('`')) {
+        return Message { path: path.key(field), message: "missing".into(), remedy: "the field is required".into() };
     }
-    if let Some((value, expected)) = raw
-        .strip_prefix("unknown variant `")
-        .and_then(|rest| rest.split_once("`, expected "))
+    if let Some((value, expected)) =
+        raw.strip_prefix("unknown variant `").and_then(|rest| rest.split_once("`, expected "))
     {
         let expected = expected.trim_start_matches("one of ").replace('`', "");
         return Message {
@@ -64,35 +54,21 @@ pub(super) fn translate(path: FieldPath, raw: &str) -> Message {
             message: format!("unknown value `{value}`"),
             remedy: format!(
                 "write {}",
-                expected.replacen(
-                    ", ",
-                    " or ",
-                    usize::from(expected.matches(", ").count() == 1)
-                )
+                expected.replacen(", ", " or ", usize::from(expected.matches(", ").count() == 1))
             ),
         };
     }
     if let Some((got, expected)) = raw.rsplit_once(", expected ")
-        && let Some(got) = got
-            .strip_prefix("invalid type: ")
-            .or(got.strip_prefix("invalid value: "))
+        && let Some(got) = got.strip_prefix("invalid type: ").or(got.strip_prefix("invalid value: "))
     {
         return Message {
             path,
-            message: format!(
-                "{} where {} belongs",
-                in_words(got),
-                expected_in_words(expected)
-            ),
+            message: format!("{} where {} belongs", in_words(got), expected_in_words(expected)),
             remedy: String::new(),
         };
     }
     let (message, remedy) = raw.split_once("; ").unwrap_or((raw, ""));
-    Message {
-        path,
-        message: message.to_string(),
-        remedy: remedy.to_string(),
-    }
+    Message { path, message: message.to_string(), remedy: remedy.to_string() }
 }
 
 /// What serde says it got, in words.
@@ -136,39 +112,19 @@ mod tests {
     #[test]
     fn places_are_taken_out() {
         let raw = "did not find expected key at line 3 column 1, while parsing a block mapping at line 2 column 5";
-        assert_eq!(
-            without_locations(raw),
-            "did not find expected key, while parsing a block mapping"
-        );
+        assert_eq!(without_locations(raw), "did not find expected key, while parsing a block mapping");
         assert_eq!(without_locations("nothing to do"), "nothing to do");
     }
 
     #[test]
     fn messages_lose_the_parsers_own_path() {
         let path = FieldPath::spec("workers").key("port");
-        let message = translate(
-            path.clone(),
-            "spec.workers.port: invalid value: integer `70000`, expected u16",
-        );
-        assert_eq!(
-            message.message,
-            "the number `70000` where a whole number from 0 to 65535 belongs"
-        );
+        let message = translate(path.clone(), "spec.workers.port: invalid value: integer `70000`, expected u16");
+        assert_eq!(message.message, "the number `70000` where a whole number from 0 to 65535 belongs");
         let message = translate(path.clone(), "unknown variant `a`, expected `b` or `c`");
-        assert_eq!(
-            (message.message.as_str(), message.remedy.as_str()),
-            ("unknown value `a`", "write b or c")
-        );
-        let message = translate(
-            path.clone(),
-            "unknown variant `a`, expected one of `b`, `c`, `d`",
-        );
+        assert_eq!((message.message.as_str(), message.remedy.as_str()), ("unknown value `a`", "write b or c"));
+        let message = translate(path.clone(), "unknown variant `a`, expected one of `b`, `c`, `d`");
         assert_eq!(message.remedy, "write b, c, d");
-        assert_eq!(
-            translate(FieldPath::root(), "missing field `spec`")
-                .path
-                .to_string(),
-            "spec"
-        );
+        assert_eq!(translate(FieldPath::root(), "missing field `spec`").path.to_string(), "spec");
     }
 }

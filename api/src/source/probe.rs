@@ -20,9 +20,7 @@ impl Probe<'_> {
                 *self.budget = rest;
                 Ok(())
             }
-            None => Err(E::custom(format!(
-                "more than {MAX_FILE_VALUES} values, those that aliases repeat counted"
-            ))),
+            None => Err(E::custom(format!("more than {MAX_FILE_VALUES} values, those that aliases repeat counted"))),
         }
     }
 }

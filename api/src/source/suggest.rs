@@ -3,9 +3,7 @@
 use kube::CustomResourceExt;
 use serde_json::Value;
 
-use crate::kinds::{
-    GatewayBackend, InferencePolicy, InferencePool, InferenceProvider, InferenceWorkerSet,
-};
+use crate::kinds::{GatewayBackend, InferencePolicy, InferencePool, InferenceProvider, InferenceWorkerSet};
 use crate::path::Step;
 use crate::{FieldPath, Kind};
 
@@ -14,9 +12,7 @@ pub(super) fn fields(kind: Kind, place: &FieldPath) -> Vec<String> {
     let steps = place.steps();
     let fixed = match steps.first() {
         None => Some(["apiVersion", "kind", "metadata", "spec"]),
-        Some(Step::Key(key)) if key == "metadata" => {
-            Some(["annotations", "labels", "name", "namespace"])
-        }
+        Some(Step::Key(key)) if key == "metadata" => Some(["annotations", "labels", "name", "namespace"]),
         Some(_) => None,
     };
     if let Some(fixed) = fixed {
@@ -41,22 +37,15 @@ pub(super) fn fields(kind: Kind, place: &FieldPath) -> Vec<String> {
             Step::Index(_) => schema.get("items"),
         });
     }
-    let properties = schema
-        .and_then(|s| s.get("properties"))
-        .and_then(Value::as_object);
-    let mut names: Vec<String> = properties
-        .map(|p| p.keys().cloned().collect())
-        .unwrap_or_default();
+    let properties = schema.and_then(|s| s.get("properties")).and_then(Value::as_object);
+    let mut names: Vec<String> = properties.map(|p| p.keys().cloned().collect()).unwrap_or_default();
     names.sort();
     names
 }
 
 /// The remedy for an unknown word among known ones.
 pub(super) fn remedy(unknown: &str, known: &[String]) -> String {
-    let closest = known
-        .iter()
-        .map(|word| (distance(unknown, word), word))
-        .min();
+    let closest = known.iter().map(|word| (distance(unknown, word), word)).min();
     match closest {
         None => String::new(),
         Some((edits, word)) if edits <= 1 + unknown.len() / 4 => format!("did you mean `{word}`?"),
@@ -66,21 +55,14 @@ pub(super) fn remedy(unknown: &str, known: &[String]) -> String {
 
 /// Edits that make one word of another, where case costs nothing.
 fn distance(a: &str, b: &str) -> usize {
-    let lower = |text: &str| {
-        text.chars()
-            .take(64)
-            .flat_map(char::to_lowercase)
-            .collect::<Vec<_>>()
-    };
+    let lower = |text: &str| text.chars().take(64).flat_map(char::to_lowercase).collect::<Vec<_>>();
     let (a, b) = (lower(a), lower(b));
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
         let mut diagonal = i;
         let mut left = i + 1;
         for (y, above) in b.iter().zip(row.iter_mut().skip(1)) {
-            let cost = (left + 1)
-                .min(*above + 1)
-                .min(diagonal + usize::from(x != y));
+            let cost = (left + 1).min(*above + 1).min(diagonal + usize::from(x != y));
             diagonal = *above;
             *above = cost;
             left = cost;
@@ -98,13 +80,9 @@ mod tests {
 
     #[test]
     fn distances_count_edits() {
-        for (a, b, edits) in [
-            ("port", "port", 0),
-            ("Port", "port", 0),
-            ("prot", "port", 2),
-            ("adress", "address", 1),
-            ("", "abc", 3),
-        ] {
+        for (a, b, edits) in
+            [("port", "port", 0), ("Port", "port", 0), ("prot", "port", 2), ("adress", "address", 1), ("", "abc", 3)]
+        {
             assert_eq!(distance(a, b), edits, "{a} {b}");
         }
     }
@@ -113,20 +91,11 @@ mod tests {
     fn fields_come_from_the_schema() {
         let place = FieldPath::spec("workers").key("static").index(3);
         let known = fields(Kind::InferenceWorkerSet, &place);
-        assert_eq!(
-            known,
-            ["address", "kvEventsPort", "kvReplayPort", "name", "port"]
-        );
+        assert_eq!(known, ["address", "kvEventsPort", "kvReplayPort", "name", "port"]);
         assert_eq!(remedy("adress", &known), "did you mean `address`?");
-        assert_eq!(
-            remedy("colour", &["a".into(), "b".into()]),
-            "known here: a, b"
-        );
+        assert_eq!(remedy("colour", &["a".into(), "b".into()]), "known here: a, b");
         for kind in Kind::ALL {
-            assert!(
-                !fields(kind, &FieldPath::root().key("spec")).is_empty(),
-                "{kind}"
-            );
+            assert!(!fields(kind, &FieldPath::root().key("spec")).is_empty(), "{kind}");
         }
     }
 }

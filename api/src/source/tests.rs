@@ -1,1 +1,176 @@
+use std::fs;
+use std::path::Path;
 
+use super::*;
+use crate::ObjectKey;
+use crate::kinds::{Engine, FailureMode, Objective, Role};
+
+mod broken;
+mod limits;
+
+fn file(path: &str, content: &str) -> SourceFile {
+    SourceFile { path: PathBuf::from(path), content: content.as_bytes().to_vec() }
+}
+
+/// Every problem of one file, as a user sees them.
+fn problems(path: &str, content: &str) -> Vec<String> {
+    match load_files(vec![file(path, content)]) {
+        Ok(_) => Vec::new(),
+        Err(Problems(problems)) => problems.iter().map(Problem::to_string).collect(),
+    }
+}
+
+/// A folder of its own for a test, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("kinference-api-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A document of a provider, the smallest of the kinds.
+fn provider(name: &str) -> String {
+    format!(
+        "apiVersion: kinference.dev/v1alpha1\nkind: InferenceProvider\nmetadata: {{name: {name}}}\n\
+         spec: {{api: OpenAI, endpoint: 'https://x', models: [{{name: m}}]}}\n"
+    )
+}
+
+#[test]
+fn every_field_of_every_kind_is_read() {
+    let resources = load_files(vec![file("all.yaml", include_str!("tests/all.yaml"))])
+        .unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(resources.len(), 8);
+    assert_eq!(resources.policy_tests.len(), 1);
+    let test = &resources.policy_tests[0];
+    assert_eq!(test.document["cases"][2]["expect"]["rule"], "burst-to-cloud");
+
+    let qwen = &resources.worker_sets[&ObjectKey::new("default", "qwen")];
+    assert_eq!(qwen.labels["tier"], "cheap");
+    assert_eq!(qwen.spec.engine, Engine::Vllm);
+    let statics = qwen.spec.workers.static_workers.as_ref().unwrap();
+    assert_eq!(statics[1].kv_replay_port, Some(5560));
+    assert_eq!(qwen.spec.metrics.interval.as_millis(), 250);
+    let glm = &resources.worker_sets[&ObjectKey::new("default", "glm")];
+    assert_eq!(glm.spec.role, Role::Prefill);
+    assert_eq!(glm.spec.kv_events, None);
+    let hub = glm.spec.model.tokenizer.hugging_face.as_ref().unwrap();
+    assert_eq!((hub.revision.as_str(), hub.token_secret_ref.as_ref().unwrap().key.as_str()), ("main", "token"));
+
+    let main = &resources.backends[&ObjectKey::new("default", "main")].spec;
+    let tenancy = main.tenancy.as_ref().unwrap();
+    assert_eq!(tenancy.identify.len(), 3);
+    assert_eq!(tenancy.tenants[0].limits.unwrap().tokens_per_minute, Some(200_000));
+    assert_eq!(main.tags.as_ref().unwrap().classifiers.len(), 3);
+    assert_eq!(main.failure_mode, FailureMode::Closed);
+
+    let rules = &resources.policies[&ObjectKey::new("default", "house-rules")].spec.rules;
+    assert_eq!(rules[1].minimize, Some(Objective::PredictedTtft));
+    assert_eq!(rules[2].fallback[1].providers, ["databricks"]);
+    let bedrock = &resources.providers[&ObjectKey::new("default", "bedrock")].spec.models[0];
+    assert_eq!(bedrock.expected_ttft.unwrap().as_millis(), 900);
+    assert_eq!(bedrock.price_per_million_tokens.as_ref().unwrap().input.get(), 0.6);
+}
+
+#[test]
+fn what_is_left_out_has_its_documented_default() {
+    let text = "apiVersion: kinference.dev/v1alpha1\nkind: GatewayBackend\nmetadata: {name: main}\n\
+        spec: {providers: [{name: p}]}\n---\n"
+        .to_string()
+        + &provider("p");
+    let resources = load_files(vec![file("a.yaml", &text)]).unwrap();
+    let main = &resources.backends[&ObjectKey::new("default", "main")].spec;
+    assert_eq!(main.request_body_limit.to_string(), "8Mi");
+    assert_eq!(main.stale_after.to_string(), "10s");
+    assert_eq!(main.prefix_index.max_bytes.to_string(), "64Mi");
+    assert_eq!(main.prefix_index.chunk_bytes, 256);
+    assert_eq!(main.failure_mode, FailureMode::Open);
+    let timeout = resources.providers.values().next().unwrap().spec.request_timeout;
+    assert_eq!(timeout.as_millis(), 120_000);
+}
+
+#[test]
+fn what_a_cluster_exported_is_read() {
+    let text = r#"{"apiVersion": "kinference.dev/v1alpha1", "kind": "InferenceProvider",
+        "metadata": {"name": "p", "namespace": "team", "uid": "1", "resourceVersion": "2", "generation": 3,
+            "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{"x": 1}], "annotations": {"a/b": "c"}},
+        "spec": {"api": "OpenAI", "endpoint": "https://x", "models": [{"name": "m"}]},
+        "status": {"conditions": []}}"#;
+    let resources = load_files(vec![file("a.json", text)]).unwrap_or_else(|problems| panic!("{problems}"));
+    assert!(resources.providers.contains_key(&ObjectKey::new("team", "p")));
+}
+
+#[test]
+fn folders_are_read_with_what_is_below_and_hidden_files_left_out() {
+    let folder = Folder::new("folders");
+    folder.write("a.yaml", &provider("a"));
+    folder.write("below/b.yml", &provider("b"));
+    folder.write(
+        "below/c.json",
+        r#"{"apiVersion": "kinference.dev/v1alpha1", "kind": "InferenceProvider",
+        "metadata": {"name": "c"}, "spec": {"api": "OpenAI", "endpoint": "https://x", "models": [{"name": "m"}]}}"#,
+    );
+    folder.write("notes.txt", "no resource");
+    folder.write(".hidden/a.yaml", &provider("a"));
+    folder.write("empty.yaml", "");
+    folder.write("comments.yaml", "# nothing\n---\n# here\n---\n");
+    let resources = load(&[folder.0.clone(), folder.0.join("a.yaml")]).unwrap_or_else(|problems| panic!("{problems}"));
+    let names: Vec<&str> = resources.providers.keys().map(|key| key.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+}
+
+#[test]
+fn problems_of_all_files_come_together() {
+    let folder = Folder::new("together");
+    folder.write("a.yaml", "kind: [\n---\nkind: Nonsense\n");
+    folder.write("b.yaml", &provider("b").replace("OpenAI", "OpenAi"));
+    let Err(Problems(problems)) = load(&[folder.0.clone(), folder.0.join("missing.yaml")]) else {
+        panic!("loaded");
+    };
+    let places: Vec<(String, usize)> =
+        problems.iter().map(|p| (p.file.file_name().unwrap().to_string_lossy().into_owned(), p.line)).collect();
+    let expected = [("a.yaml", 2), ("a.yaml", 3), ("a.yaml", 3), ("a.yaml", 3), ("b.yaml", 4), ("missing.yaml", 0)];
+    assert_eq!(places, expected.map(|(name, line)| (name.to_string(), line)), "{problems:#?}");
+}
+
+#[test]
+fn a_reference_to_what_could_not_be_read_is_no_second_problem() {
+    let backend = "apiVersion: kinference.dev/v1alpha1\nkind: GatewayBackend\nmetadata: {name: main}\n\
+        spec: {providers: [{name: p}, {name: q}]}\n---\n";
+    let text = backend.to_string() + &provider("p").replace("api: OpenAI", "api: 7");
+    assert_eq!(
+        problems("a.yaml", &text),
+        [
+            "a.yaml:4: spec.providers[1].name: there is no InferenceProvider `q` (namespace default has none)",
+            "a.yaml:9: spec.api: unknown value `7` (write OpenAI, Anthropic, Bedrock, Databricks)",
+        ]
+    );
+}
+
+#[test]
+fn lines_count_from_the_start_of_the_file() {
+    let text = provider("a") + "---\n# comment\n\n" + &provider("b").replace("name: m", "name: m, nmae: n");
+    assert_eq!(problems("a.yaml", &text), ["a.yaml:11: spec.models[0].nmae: unknown field (did you mean `name`?)"]);
+}
+
+#[test]
+fn the_example_is_valid() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let resources = load(&[root.join("examples/local")]).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(resources.backends.len(), 1);
+}

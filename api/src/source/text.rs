@@ -57,36 +57,16 @@ impl Text {
             return Err(problem(0, message, "split it into several files"));
         }
         let content = match String::from_utf8(file.content) {
-            Ok(content) => content,
+            Ok(content) => content.strip_prefix('\u{feff}').map(String::from).unwrap_or(content),
             Err(error) => {
                 let good = error.utf8_error().valid_up_to();
-                let line = 1 + error
-                    .as_bytes()
-                    .iter()
-                    .take(good)
-                    .filter(|b| **b == b'\n')
-                    .count();
+                let line = 1 + error.as_bytes().iter().take(good).filter(|b| **b == b'\n').count();
                 return Err(problem(line, "not UTF-8".into(), "save the file as UTF-8"));
             }
         };
-        let json = file
-            .path
-            .extension()
-            .is_some_and(|extension| extension == "json");
-        let documents = if json {
-            vec![Span {
-                bytes: 0..content.len(),
-                first_line: 1,
-            }]
-        } else {
-            split(&content)
-        };
-        Ok(Text {
-            path: file.path,
-            content,
-            json,
-            documents,
-        })
+        let json = file.path.extension().is_some_and(|extension| extension == "json");
+        let documents = if json { vec![Span { bytes: 0..content.len(), first_line: 1 }] } else { split(&content) };
+        Ok(Text { path: file.path, content, json, documents })
     }
 
     pub(super) fn documents(&self) -> impl Iterator<Item = Document<'_>> {
@@ -95,11 +75,7 @@ impl Text {
 
     pub(super) fn document(&self, index: usize) -> Option<Document<'_>> {
         let span = self.documents.get(index)?;
-        Some(Document {
-            text: self.content.get(span.bytes.clone())?,
-            json: self.json,
-            first_line: span.first_line,
-        })
+        Some(Document { text: self.content.get(span.bytes.clone())?, json: self.json, first_line: span.first_line })
     }
 }
 
@@ -117,39 +93,27 @@ fn split(content: &str) -> Vec<Span> {
         let ends = is_mark(line, "...");
         // What comes before the first `---` may be comments and directives, which belong to the document after it.
         if starts && has_content {
-            documents.push(Span {
-                bytes: start..position,
-                first_line,
-            });
+            documents.push(Span { bytes: start..position, first_line });
             (start, first_line, has_content) = (position, number, false);
         }
-        let trimmed = line.trim_start_matches('\u{feff}').trim();
+        let trimmed = line.trim();
         has_content |= starts || !(ends || trimmed.is_empty() || trimmed.starts_with(['#', '%']));
         if ends {
             if has_content {
-                documents.push(Span {
-                    bytes: start..position,
-                    first_line,
-                });
+                documents.push(Span { bytes: start..position, first_line });
             }
             (start, first_line, has_content) = (next, number + 1, false);
         }
         position = next;
     }
     if has_content {
-        documents.push(Span {
-            bytes: start..position,
-            first_line,
-        });
+        documents.push(Span { bytes: start..position, first_line });
     }
     documents
 }
 
 fn is_mark(line: &str, mark: &str) -> bool {
-    line.strip_prefix('\u{feff}')
-        .unwrap_or(line)
-        .strip_prefix(mark)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+    line.strip_prefix(mark).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 
 impl<'a> Document<'a> {
@@ -175,11 +139,7 @@ impl<'a> Document<'a> {
 
     fn error(&self, line: usize, error: &dyn std::error::Error) -> ParseError {
         ParseError {
-            line: if line == 0 {
-                0
-            } else {
-                self.first_line + line - 1
-            },
+            line: if line == 0 { 0 } else { self.first_line + line - 1 },
             message: without_locations(&error.to_string()),
         }
     }
@@ -213,9 +173,7 @@ mod tests {
 
     fn spans(content: &str) -> Vec<(usize, &str)> {
         let spans = split(content).into_iter();
-        spans
-            .map(|span| (span.first_line, &content[span.bytes]))
-            .collect()
+        spans.map(|span| (span.first_line, &content[span.bytes])).collect()
     }
 
     #[test]
@@ -224,18 +182,9 @@ mod tests {
         assert_eq!(spans("# only a comment\n\n"), []);
         assert_eq!(spans("a: 1\n"), [(1, "a: 1\n")]);
         assert_eq!(spans("a: 1\n---\nb: 2"), [(1, "a: 1\n"), (2, "---\nb: 2")]);
-        assert_eq!(
-            spans("# c\n%YAML 1.2\n--- \na: 1\n"),
-            [(1, "# c\n%YAML 1.2\n--- \na: 1\n")]
-        );
-        assert_eq!(
-            spans("---\r\na: 1\r\n...\r\nb: 2\r\n"),
-            [(1, "---\r\na: 1\r\n"), (4, "b: 2\r\n")]
-        );
+        assert_eq!(spans("# c\n%YAML 1.2\n--- \na: 1\n"), [(1, "# c\n%YAML 1.2\n--- \na: 1\n")]);
+        assert_eq!(spans("---\r\na: 1\r\n...\r\nb: 2\r\n"), [(1, "---\r\na: 1\r\n"), (4, "b: 2\r\n")]);
         assert_eq!(spans("a: |\n  ---\n  x\n---x: 1\n").len(), 1);
-        assert_eq!(
-            spans("---\n---\na: 1\n"),
-            [(1, "---\n"), (2, "---\na: 1\n")]
-        );
+        assert_eq!(spans("---\n---\na: 1\n"), [(1, "---\n"), (2, "---\na: 1\n")]);
     }
 }
