@@ -1,0 +1,144 @@
+//! Puts the parts together: the core in one task, and around it the edges that read, listen and send.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_server::EndpointDiscoveryServiceServer;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+use crate::admin::{self, Admin};
+use crate::cli::Args;
+use crate::clock::Clock;
+use crate::core::{Core, Outputs};
+use crate::eds::{EdsService, Peers};
+use crate::metrics::Metrics;
+use crate::push::{Directory, SnapshotServer};
+use crate::source::{Loader, watch as source};
+
+/// Silence after which a stream gets a heartbeat.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long open streams have to end when the service stops.
+const GRACE: Duration = Duration::from_secs(5);
+/// Inputs that may wait for the core; beyond, whoever has more waits.
+const QUEUE: usize = 1024;
+
+/// The running service.
+#[derive(Debug)]
+pub struct Service {
+    /// Where the gRPC services listen.
+    pub grpc: SocketAddr,
+    /// Where the HTTP pages are.
+    pub admin: SocketAddr,
+    shutdown: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// Completes on SIGTERM or SIGINT.
+///
+/// # Errors
+/// When the signals cannot be listened to.
+pub fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be listened to")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be listened to")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+impl Service {
+    /// Binds both addresses and starts everything. A configuration that is not valid does not keep it from starting: it
+    /// is not ready until that is mended.
+    ///
+    /// # Errors
+    /// When an address cannot be bound.
+    pub async fn start(args: &Args) -> anyhow::Result<Self> {
+        let listener = bind(args.listen, "--listen").await?;
+        let admin_listener = bind(args.admin, "--admin").await?;
+        let (grpc, admin) = (listener.local_addr()?, admin_listener.local_addr()?);
+
+        let shutdown = CancellationToken::new();
+        let metrics = Arc::new(Metrics::default());
+        let peers = Arc::new(Peers::default());
+        let (inputs, input_queue) = mpsc::channel(QUEUE);
+        let (status, status_queue) = mpsc::channel(16);
+        let waiting = "the configuration has not been read yet";
+        let (directory, directory_seen) =
+            watch::channel(Directory { waiting: Some(waiting.to_owned()), ..Directory::default() });
+        let (assignments, assignments_seen) = watch::channel(None);
+        let (readiness, readiness_seen) = watch::channel(Some(waiting.to_owned()));
+
+        let clock = Clock::start();
+        let outputs = Outputs { directory, assignments, readiness };
+        let core = Core::new(clock, metrics.clone(), outputs, inputs.clone());
+        let snapshots =
+            SnapshotServer::new(directory_seen, inputs.clone(), metrics.clone(), shutdown.clone(), HEARTBEAT);
+        let eds = EdsService::new(assignments_seen, peers.clone(), metrics.clone(), shutdown.clone());
+        let pages = Admin { metrics, readiness: readiness_seen, status, peers };
+        let loader = Loader::new(args.config.clone());
+
+        let tasks = vec![
+            tokio::spawn(core.run(input_queue, status_queue, shutdown.clone())),
+            tokio::spawn(source::run(loader, inputs, shutdown.clone())),
+            tokio::spawn(serve_grpc(listener, snapshots, eds, shutdown.clone())),
+            tokio::spawn(serve_admin(admin_listener, pages, shutdown.clone())),
+        ];
+        Ok(Self { grpc, admin, shutdown, tasks })
+    }
+
+    /// Ends all streams, gives them a few seconds, and returns when everything has stopped.
+    pub async fn stop(self) {
+        self.shutdown.cancel();
+        let deadline = tokio::time::Instant::now() + GRACE;
+        for mut task in self.tasks {
+            if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+    }
+}
+
+async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+    if !address.ip().is_loopback() {
+        tracing::warn!("{flag} {address}: reachable from other machines, without authentication; guard it by a network policy");
+    }
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{flag} {address} cannot be bound; is another process listening there?"))
+}
+
+async fn serve_grpc(listener: TcpListener, snapshots: SnapshotServer, eds: EdsService, shutdown: CancellationToken) {
+    // Small messages must not wait for one another, and a proxy that vanished must show within half a minute.
+    let incoming =
+        TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(Duration::from_secs(15)));
+    let served = Server::builder()
+        .http2_keepalive_interval(Some(Duration::from_secs(10)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .add_service(snapshots)
+        .add_service(EndpointDiscoveryServiceServer::new(eds))
+        .serve_with_incoming_shutdown(incoming, shutdown.cancelled_owned())
+        .await;
+    if let Err(error) = served {
+        tracing::error!("the gRPC server stopped: {error}");
+    }
+}
+
+async fn serve_admin(listener: TcpListener, pages: Admin, shutdown: CancellationToken) {
+    let served = axum::serve(listener, admin::router(pages)).with_graceful_shutdown(shutdown.cancelled_owned()).await;
+    if let Err(error) = served {
+        tracing::error!("the admin server stopped: {error}");
+    }
+}

@@ -1,0 +1,53 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use tracing_subscriber::EnvFilter;
+
+/// Builds routing snapshots from a configuration, the workers' KV-cache events and their metrics, and pushes them to
+/// the filters. Serves the workers' addresses to Envoy on the same port.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "kinference-control", version)]
+pub struct Args {
+    /// Folder of the configuration: YAML files of the kinds. Watched for changes.
+    #[arg(long, value_name = "DIR")]
+    pub config: PathBuf,
+    /// Address of the gRPC services (snapshots for filters, endpoints for Envoy). Port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18100")]
+    pub listen: SocketAddr,
+    /// Address of /metrics, /healthz, /readyz and /status. Port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18101")]
+    pub admin: SocketAddr,
+    /// How log lines are written.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+    /// What is logged: a level, or levels by module such as `info,kinference_control::push=debug`.
+    #[arg(long, value_name = "FILTER", env = "KINFERENCE_LOG", default_value = "info")]
+    pub log: String,
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Sends log lines to standard error.
+///
+/// # Errors
+/// When `filter` is no log filter, or logging was set up before.
+pub fn init_logging(format: LogFormat, filter: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|error| anyhow::anyhow!("--log {filter:?}: {error}; give a level (error, warn, info, debug, trace)"))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let set = match format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+    set.map_err(|error| anyhow::anyhow!("logging cannot be set up: {error}"))
+}

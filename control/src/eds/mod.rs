@@ -1,0 +1,16 @@
+//! Endpoint discovery for Envoy: the workers' addresses over xDS, on the same port as the snapshots, so that proxy and
+//! filter know the same fleet from the same place.
+//!
+//! An Envoy keeps its last endpoints when this service is gone. Nothing is answered before a configuration is in
+//! force, so that a start with a broken one takes no endpoint away.
+
+mod assignments;
+mod peers;
+mod service;
+
+pub use assignments::{Assignment, Assignments, CLUSTER};
+pub use peers::{Peer, Peers};
+pub use service::EdsService;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,17 @@
+//! The control service of Kinference.
+
+use clap::Parser;
+use kinference_control::{app, cli};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let args = cli::Args::parse();
+    cli::init_logging(args.log_format, &args.log)?;
+    let stop = app::stop_signal()?;
+    let service = app::Service::start(&args).await?;
+    println!("listening grpc={} admin={}", service.grpc, service.admin);
+    stop.await;
+    tracing::info!("stopping");
+    service.stop().await;
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! Every metric of the service. Labels come from the configuration only, never from requests, so their number is
+//! bounded by what users wrote. `control/README.md` has the table; a test keeps the two equal.
+
+mod record;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Metric, Registry};
+
+/// Labels that name a worker set and one more thing of it.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct SetLabels {
+    /// "namespace/name"
+    pub worker_set: String,
+}
+
+/// A worker set and a result, a state or a class.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct SetKind {
+    /// "namespace/name"
+    pub worker_set: String,
+    /// Which of a fixed few.
+    pub kind: &'static str,
+}
+
+/// A worker of a set.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct WorkerLabels {
+    /// "namespace/name"
+    pub worker_set: String,
+    /// The worker's name in the configuration, with its rank.
+    pub worker: String,
+}
+
+/// A gateway backend.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct BackendLabels {
+    /// "namespace/name"
+    pub backend: String,
+}
+
+/// One of a fixed few.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct Kind {
+    /// Which.
+    pub kind: &'static str,
+}
+
+type Histograms = Family<SetLabels, Histogram, fn() -> Histogram>;
+
+/// The metrics. Counters count from the start of the process.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// 1 while the files on disk are the configuration in force.
+    pub config_valid: Gauge,
+    /// Configurations read, by result: ok, error.
+    pub config_loads: Family<Kind, Counter>,
+    /// Problems of the newest configuration.
+    pub config_problems: Gauge,
+    /// Workers by state.
+    pub workers: Family<SetKind, Gauge>,
+    /// Requests in flight.
+    pub worker_in_flight: Family<WorkerLabels, Gauge>,
+    /// Prefill tokens not yet computed.
+    pub worker_pending_prefill: Family<WorkerLabels, Gauge>,
+    /// Tokens believed cached.
+    pub worker_cached_tokens: Family<WorkerLabels, Gauge>,
+    /// Scrapes by result: ok, refused, timeout, bad.
+    pub scrapes: Family<SetKind, Counter>,
+    /// KV events and what befell their streams.
+    pub kv_events: Family<SetKind, Counter>,
+    /// 1 when the set's prompts were found equal, 0 when not.
+    pub prompt_fidelity: Family<SetLabels, Gauge>,
+    /// Chunks of the index.
+    pub index_chunks: Family<BackendLabels, Gauge>,
+    /// Bytes of the index in each filter.
+    pub index_bytes: Family<BackendLabels, Gauge>,
+    /// The grid in force.
+    pub index_chunk_bytes: Family<BackendLabels, Gauge>,
+    /// Open streams.
+    pub filters_connected: Family<BackendLabels, Gauge>,
+    /// Streams that asked for a backend that is not configured.
+    pub unknown_backend_streams: Counter,
+    /// Full snapshots encoded.
+    pub full_snapshots_built: Counter,
+    /// Full snapshots begun, over all streams.
+    pub full_snapshots_sent: Counter,
+    /// Deltas encoded.
+    pub deltas_built: Counter,
+    /// Deltas sent, over all streams.
+    pub deltas_sent: Counter,
+    /// Heartbeats sent.
+    pub heartbeats_sent: Counter,
+    /// Bytes of messages sent.
+    pub sent_bytes: Counter,
+    /// Snapshots and deltas refused by filters: resync, content.
+    pub rejections: Family<Kind, Counter>,
+    /// Reports by event: started, first_token, finished, unknown.
+    pub reports: Family<Kind, Counter>,
+    /// Reports that filters dropped.
+    pub reports_dropped: Counter,
+    /// Finished requests by status class.
+    pub requests: Family<SetKind, Counter>,
+    /// Predicted minus reported cached tokens.
+    pub cached_tokens_error: Histograms,
+    /// Predicted minus observed TTFT.
+    pub ttft_error_ms: Histograms,
+    /// Observed TTFT.
+    pub ttft_ms: Histograms,
+    /// Endpoint updates sent to Envoys.
+    pub eds_updates: Counter,
+    /// Endpoint updates that Envoys took.
+    pub eds_acks: Counter,
+    /// Endpoint updates that Envoys refused.
+    pub eds_nacks: Counter,
+}
+
+fn cached_tokens_buckets() -> Histogram {
+    Histogram::new([
+        -16384.0, -4096.0, -1024.0, -512.0, -256.0, -128.0, -64.0, -32.0, -16.0, 0.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0,
+        1024.0, 4096.0, 16384.0,
+    ])
+}
+
+fn ttft_error_buckets() -> Histogram {
+    Histogram::new([
+        -10000.0, -3000.0, -1000.0, -300.0, -100.0, -30.0, -10.0, 0.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0,
+    ])
+}
+
+fn ttft_buckets() -> Histogram {
+    Histogram::new([5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 30000.0])
+}
+
+/// A registry that hands out what it registers.
+struct Registrar(Registry);
+
+impl Registrar {
+    fn add<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+        self.put(name, help, M::default())
+    }
+
+    fn put<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+        // The encoder adds the full stop.
+        self.0.register(name, help.trim_end_matches('.'), metric.clone());
+        metric
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut r = Registrar(Registry::with_prefix("kinference"));
+        Self {
+            config_valid: r.add("config_valid", "1 while the files on disk are the configuration in force, 0 while the last good one is kept or there is none."),
+            config_loads: r.add("config_loads", "Configurations read, by result: ok, error."),
+            config_problems: r.add("config_problems", "Problems of the configuration that was read last."),
+            workers: r.add("workers", "Workers by state: ready, unready, unknown."),
+            worker_in_flight: r.add("worker_in_flight", "Requests that filters sent to the worker and that have not finished."),
+            worker_pending_prefill: r.add("worker_pending_prefill_tokens", "Uncached prompt tokens sent to the worker that have not produced a first token."),
+            worker_cached_tokens: r.add("worker_cached_tokens", "Prompt tokens that the worker is believed to hold in its cache."),
+            scrapes: r.add("scrapes", "Reads of engine metrics, by result: ok, refused, timeout, bad."),
+            kv_events: r.add("kv_events", "What the workers' KV-event streams carried (batch, stored, removed), what was left out of it (unknown_kind, malformed, other_medium, other_group, not_local, block_size, opaque, masked), and what befell them (connected, current, incomplete, disconnected, strange, restart, gap)."),
+            prompt_fidelity: r.add("prompt_fidelity", "1 when the filter's prompt text was found equal to the engine's, 0 when it was not; absent before the first answer."),
+            index_chunks: r.add("index_chunks", "Chunks of the backend's prefix index."),
+            index_bytes: r.add("index_bytes", "Bytes that the backend's prefix index takes in each filter."),
+            index_chunk_bytes: r.add("index_chunk_bytes", "Bytes of a chunk: the grid in force."),
+            filters_connected: r.add("filters_connected", "Filters with an open stream."),
+            unknown_backend_streams: r.add("unknown_backend_streams", "Streams turned away because their gateway backend is not configured."),
+            full_snapshots_built: r.add("full_snapshots_built", "Full snapshots encoded; each serves every stream that needs one."),
+            full_snapshots_sent: r.add("full_snapshots_sent", "Full snapshots that streams began to send."),
+            deltas_built: r.add("deltas_built", "Deltas encoded; each serves every stream."),
+            deltas_sent: r.add("deltas_sent", "Deltas sent, over all streams."),
+            heartbeats_sent: r.add("heartbeats_sent", "Heartbeats sent, over all streams."),
+            sent_bytes: r.add("sent_bytes", "Bytes of snapshots, deltas and heartbeats sent, over all streams."),
+            rejections: r.add("rejections", "Snapshots and deltas that filters refused: resync (out of order), content (cannot be applied)."),
+            reports: r.add("reports", "Reports from filters, by event: started, first_token, finished, unknown."),
+            reports_dropped: r.add("reports_dropped", "Reports that filters dropped because their buffer was full."),
+            requests: r.add("requests", "Finished requests by class of their HTTP status: 2xx, 3xx, 4xx, 5xx; aborted (broke off), connect_failure (the chosen worker could not be reached; the proxy may have gone elsewhere), none."),
+            cached_tokens_error: r.put("predicted_cached_tokens_error", "Cached prompt tokens: predicted minus what the engine reported.", Family::new_with_constructor(cached_tokens_buckets)),
+            ttft_error_ms: r.put("predicted_ttft_error_ms", "Time to first token in milliseconds: predicted minus observed.", Family::new_with_constructor(ttft_error_buckets)),
+            ttft_ms: r.put("ttft_ms", "Observed time to first token in milliseconds.", Family::new_with_constructor(ttft_buckets)),
+            eds_updates: r.add("eds_updates", "Endpoint updates sent to Envoys."),
+            eds_acks: r.add("eds_acks", "Endpoint updates that Envoys took."),
+            eds_nacks: r.add("eds_nacks", "Endpoint updates that Envoys refused."),
+            registry: r.0,
+        }
+    }
+}
+
+impl Metrics {
+    /// All of them in OpenMetrics text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        match encode(&mut text, &self.registry) {
+            Ok(()) => text,
+            Err(error) => format!("# the metrics could not be written: {error}\n"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_is_in_the_readme() {
+        let readme = include_str!("../README.md");
+        let text = Metrics::default().text();
+        let described: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# HELP ")).collect();
+        assert!(described.len() > 25, "{text}");
+        for line in described {
+            let (name, help) = line.split_once(' ').unwrap();
+            assert!(readme.contains(&format!("| `{name}")), "README.md lacks {name}");
+            assert!(help.len() > 10, "{name} has no help");
+        }
+    }
+}

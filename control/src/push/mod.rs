@@ -1,0 +1,10 @@
+//! Pushing snapshots to filters: encode once, send to all, and never wait for the slowest.
+
+pub mod channel;
+pub mod codec;
+mod outbound;
+pub mod service;
+
+pub use channel::{Channel, Limits};
+pub use outbound::Command;
+pub use service::{Directory, SnapshotServer};

@@ -1,0 +1,199 @@
+//! One gateway backend: its prefix index, what its filters were told last, and what they must be told next.
+//!
+//! The index holds each worker twice: under its own id what was learned from routing, and under a hidden one what its
+//! events say. Which of the two filters see depends on the set's mode, so that events are followed while it is not yet
+//! known whether they may be used, and nothing that was learned from one is ever mixed with the other.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use kinference_api::ObjectKey;
+use kinference_api::compile::FleetSpec;
+use kinference_protocol::v1::{self, PrefixMode};
+use kinference_routing::prefix::{PAGE_WORKERS, place};
+
+use super::wire::{self, Full};
+use crate::index::{Change, PrefixStore};
+
+/// Ids of workers and sets in the index, as their events say.
+const HIDDEN: u32 = 1 << 30;
+const HIDDEN_PAGE: u32 = HIDDEN / PAGE_WORKERS;
+
+/// The id under which the index holds what the events of a worker or set say.
+pub(super) fn by_events(id: u32) -> u32 {
+    id | HIDDEN
+}
+
+/// What the edges are to send.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Push {
+    /// A new epoch began: everything before is void, and every filter needs a full snapshot.
+    Epoch {
+        /// The gateway backend.
+        backend: ObjectKey,
+        /// The epoch.
+        epoch: u64,
+        /// Its first sequence.
+        sequence: u64,
+    },
+    /// The delta that leads to the next sequence.
+    Delta {
+        /// The gateway backend.
+        backend: ObjectKey,
+        /// The encoded message.
+        message: Bytes,
+        /// True when it carries a configuration.
+        config: bool,
+    },
+}
+
+/// What filters were told last.
+#[derive(Debug, Clone, Default)]
+struct Told {
+    config: v1::Config,
+    workers: BTreeMap<u32, v1::Worker>,
+    /// Pages of which filters see the events.
+    event_pages: BTreeMap<u32, bool>,
+}
+
+#[derive(Debug)]
+pub(super) struct Backend {
+    pub(super) fleet: FleetSpec,
+    pub(super) store: PrefixStore,
+    pub(super) epoch: u64,
+    pub(super) sequence: u64,
+    told: Option<Told>,
+}
+
+impl Backend {
+    /// `epoch` is the one before its first.
+    pub(super) fn new(fleet: FleetSpec, epoch: u64) -> Self {
+        let store = PrefixStore::new(fleet.settings.chunk_bytes, store_budget(&fleet));
+        Self { fleet, store, epoch, sequence: 0, told: None }
+    }
+
+    /// True when an index of this specification is another one.
+    pub(super) fn needs_other_index(&self, fleet: &FleetSpec) -> bool {
+        fleet.settings.chunk_bytes != self.fleet.settings.chunk_bytes
+            || store_budget(fleet) != store_budget(&self.fleet)
+    }
+
+    /// Starts over with an empty index; filters keep what they have until the next epoch.
+    pub(super) fn renew_index(&mut self) {
+        self.store = PrefixStore::new(self.fleet.settings.chunk_bytes, store_budget(&self.fleet));
+        self.told = None;
+    }
+
+    /// What filters must be told now. `workers` lists all workers of the backend; absent: it is not time to tell them,
+    /// unless a new epoch needs them, for which it is called.
+    pub(super) fn advance(
+        &mut self,
+        mut config: v1::Config,
+        due: bool,
+        workers: impl FnOnce() -> Vec<v1::Worker>,
+    ) -> Vec<Push> {
+        let change = self.store.take_delta();
+        if let Some(backend) = &mut config.backend {
+            backend.chunk_bytes = self.store.chunk_bytes();
+        }
+        let same_meaning = self.told.as_ref().is_some_and(|told| same_meaning(&told.config, &config));
+        let Some(told) = self.told.as_mut().filter(|_| same_meaning && change != Change::Full) else {
+            return vec![self.start_epoch(config, workers())];
+        };
+        let config = (config != told.config).then(|| {
+            told.config = config.clone();
+            config
+        });
+        let workers = if due { worker_changes(told, workers()) } else { None };
+        let prefix = match change {
+            Change::Delta(prefix) => visible(prefix, &told.event_pages),
+            Change::Nothing | Change::Full => None,
+        };
+        if config.is_none() && workers.is_none() && prefix.is_none() {
+            return Vec::new();
+        }
+        let sections = wire::split(config, workers, prefix);
+        let pushes = sections.into_iter().map(|sections| {
+            self.sequence += 1;
+            let config = sections.config.is_some();
+            let message = wire::delta(self.epoch, self.sequence, sections);
+            Push::Delta { backend: self.fleet.backend.clone(), message, config }
+        });
+        pushes.collect()
+    }
+
+    fn start_epoch(&mut self, config: v1::Config, workers: Vec<v1::Worker>) -> Push {
+        self.epoch += 1;
+        self.sequence = 1;
+        let modes: BTreeMap<u32, bool> =
+            config.worker_sets.iter().map(|set| (set.id, set.prefix_mode() == PrefixMode::Events)).collect();
+        let mut told = Told { config, ..Told::default() };
+        for worker in workers {
+            let events = modes.get(&worker.worker_set).copied().unwrap_or_default();
+            told.event_pages.insert(place(worker.id).0, events);
+            told.workers.insert(worker.id, worker);
+        }
+        self.told = Some(told);
+        Push::Epoch { backend: self.fleet.backend.clone(), epoch: self.epoch, sequence: self.sequence }
+    }
+
+    /// The full snapshot of what filters were told; absent before the first epoch.
+    pub(super) fn full(&self) -> Option<Full> {
+        let told = self.told.as_ref()?;
+        let workers = v1::Workers { upsert: told.workers.values().cloned().collect(), removed: Vec::new() };
+        let prefix = self.store.full(wire::PART_BYTES - (64 << 10));
+        let prefix = prefix.into_iter().filter_map(|part| visible(part, &told.event_pages));
+        let sections = wire::split(Some(told.config.clone()), Some(workers), prefix);
+        Some(wire::full(self.epoch, self.sequence, sections))
+    }
+}
+
+/// Both holdings of a worker count, though filters see one; the other is seldom more than a few entries.
+fn store_budget(fleet: &FleetSpec) -> u64 {
+    // What filters add for a moment while they apply, and the slack of an estimate.
+    fleet.settings.index_max_bytes / 10 * 9
+}
+
+/// True when chunks, namespaces and the origin of each set's prefixes mean the same in both. Sets that come or go do not
+/// change what the others mean.
+fn same_meaning(told: &v1::Config, now: &v1::Config) -> bool {
+    let grid = |config: &v1::Config| config.backend.as_ref().map(|backend| (backend.chunk_bytes, backend.index_max_bytes));
+    let sets: BTreeMap<u32, &v1::WorkerSet> = told.worker_sets.iter().map(|set| (set.id, set)).collect();
+    grid(told) == grid(now)
+        && now.worker_sets.iter().all(|set| {
+            sets.get(&set.id).is_none_or(|before| {
+                before.prefix_domain == set.prefix_domain && before.prefix_mode == set.prefix_mode
+            })
+        })
+}
+
+fn worker_changes(told: &mut Told, workers: Vec<v1::Worker>) -> Option<v1::Workers> {
+    let modes: BTreeMap<u32, bool> =
+        told.config.worker_sets.iter().map(|set| (set.id, set.prefix_mode() == PrefixMode::Events)).collect();
+    let mut gone = std::mem::take(&mut told.workers);
+    let mut changes = v1::Workers::default();
+    for worker in workers {
+        if gone.remove(&worker.id).as_ref() != Some(&worker) {
+            changes.upsert.push(worker.clone());
+        }
+        let events = modes.get(&worker.worker_set).copied().unwrap_or_default();
+        told.event_pages.insert(place(worker.id).0, events);
+        told.workers.insert(worker.id, worker);
+    }
+    changes.removed = gone.into_keys().collect();
+    (changes != v1::Workers::default()).then_some(changes)
+}
+
+/// The part of a prefix section that filters see, under the workers' own ids.
+fn visible(mut prefix: v1::Prefix, event_pages: &BTreeMap<u32, bool>) -> Option<v1::Prefix> {
+    let own = |page: &mut u32| {
+        let hidden = *page >= HIDDEN_PAGE;
+        if hidden {
+            *page -= HIDDEN_PAGE;
+        }
+        event_pages.get(page) == Some(&hidden)
+    };
+    prefix.clears.retain_mut(|clear| own(&mut clear.page));
+    prefix.pages.retain_mut(|page| own(&mut page.page));
+    (prefix != v1::Prefix::default()).then_some(prefix)
+}

@@ -1,0 +1,343 @@
+//! The fleet: all that is known of sets, workers, backends and filters, and the order in which it changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use kinference_api::ObjectKey;
+use kinference_api::compile;
+use kinference_protocol::v1;
+
+use super::backend::{Backend, Push};
+use super::fidelity::{Check, Verdict};
+use super::places::Places;
+use super::reports::Filter;
+use super::set::Set;
+use super::traffic::Traffic;
+use super::wire::Full;
+use super::worker::{Subscription, Worker, WorkerName};
+use super::{Input, ScrapeError};
+use crate::metrics::Metrics;
+use crate::scrape::Target;
+use crate::scrape::parse::{EngineMetrics, RankMetrics};
+
+/// How often workers are told when only their load changed.
+const WORKERS_MS: u64 = 100;
+/// How often the slow figures are looked at: bytes per token, lost requests, gauges.
+const SLOW_MS: u64 = 1_000;
+
+/// Whether the configuration on disk is the one in force.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ConfigState {
+    /// A configuration is in force.
+    pub(super) in_force: bool,
+    /// All that is wrong with the one that was read last; empty when it is in force.
+    pub(super) problems: Vec<String>,
+    /// Configurations that took force.
+    pub(super) loads: u64,
+}
+
+/// The core's state.
+#[derive(Debug)]
+pub struct Fleet {
+    pub(super) metrics: Arc<Metrics>,
+    epoch_base: u64,
+    pub(super) config: ConfigState,
+    pub(super) places: Places,
+    pub(super) sets: BTreeMap<ObjectKey, Set>,
+    pub(super) workers: BTreeMap<u32, Worker>,
+    pub(super) ids: BTreeMap<WorkerName, u32>,
+    pub(super) backends: BTreeMap<ObjectKey, Backend>,
+    pub(super) traffic: Traffic,
+    pub(super) filters: BTreeMap<u64, Filter>,
+    pub(super) next_serial: u64,
+    pub(super) next_subscription: u32,
+    /// Worker by subscription.
+    pub(super) subscribed: BTreeMap<u32, u32>,
+    /// Something changed that filters must hear of at once.
+    pub(super) urgent: bool,
+    workers_told_at: u64,
+    slow_at: u64,
+    /// The wiring of edges changed since it was last asked for.
+    pub(super) rewired: bool,
+}
+
+impl Fleet {
+    /// An empty fleet. Epochs count up from `epoch_base`, which must differ from process to process.
+    pub fn new(metrics: Arc<Metrics>, epoch_base: u64) -> Self {
+        Self {
+            metrics,
+            epoch_base,
+            config: ConfigState::default(),
+            places: Places::default(),
+            sets: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            backends: BTreeMap::new(),
+            traffic: Traffic::default(),
+            filters: BTreeMap::new(),
+            next_serial: 1,
+            next_subscription: 1,
+            subscribed: BTreeMap::new(),
+            urgent: false,
+            workers_told_at: 0,
+            slow_at: 0,
+            rewired: false,
+        }
+    }
+
+    /// An epoch that was not used before; the next one used is larger by one.
+    pub(super) fn fresh_epoch(&mut self) -> u64 {
+        // Room for the epochs that a backend begins by itself.
+        self.epoch_base += 1 << 16;
+        self.epoch_base
+    }
+
+    /// Takes an input.
+    pub fn handle(&mut self, input: Input, now: u64) {
+        match input {
+            Input::Config(result) => self.configure(result, now),
+            Input::Scraped { set, address, began, result } => self.scraped(&set, address, began, result, now),
+            Input::Feed(message) => self.feed(message),
+            Input::Checked { set, address, generation, verdict } => {
+                self.checked(&set, address, generation, verdict, now);
+            }
+            Input::StreamOpened { stream, backend, hello } => self.opened(stream, &backend, hello),
+            Input::Reports { stream, reports } => self.reported(stream, reports, now),
+            Input::Applied { stream, applied } => self.applied(stream, applied),
+            Input::Rejected { stream, rejected } => self.rejected(stream, rejected),
+            Input::StreamClosed { stream } => self.closed(stream),
+        }
+    }
+
+    fn scraped(
+        &mut self,
+        set: &ObjectKey,
+        address: SocketAddr,
+        began: u64,
+        result: Result<EngineMetrics, ScrapeError>,
+        now: u64,
+    ) {
+        let Some(of_set) = self.sets.get_mut(set) else { return };
+        let mut failed = None;
+        for worker in self.workers.values_mut().filter(|w| w.wanted.name.set == *set && w.wanted.address == address) {
+            let figures = result.clone().and_then(|metrics| of_rank(&metrics, worker.wanted.rank));
+            if let Ok(RankMetrics { block_tokens: Some(tokens), .. }) = figures {
+                of_set.learn_block(tokens);
+            }
+            failed = figures.as_ref().err().cloned();
+            worker.health.scraped(figures, began, now);
+            self.urgent |= settle(worker, now);
+        }
+        self.metrics.scraped(set, failed.as_ref());
+    }
+
+    fn checked(&mut self, set: &ObjectKey, address: SocketAddr, generation: u64, verdict: Verdict, now: u64) {
+        let Some(of_set) = self.sets.get_mut(set) else { return };
+        let before = of_set.mode();
+        for worker in self.workers.values_mut().filter(|w| w.wanted.name.set == *set && w.wanted.address == address) {
+            worker.checked.answered(generation, verdict.clone(), now);
+        }
+        of_set.judge(self.workers.values().filter(|w| w.wanted.name.set == *set).map(|w| &w.checked));
+        let after = of_set.mode();
+        if before != after {
+            tracing::info!(worker_set = %set, "{}", match after {
+                super::set::Mode::Events => "prompt text is equal to the engine's: events are used".to_owned(),
+                super::set::Mode::Routed(why) => format!("routed mode: {why}"),
+            });
+        }
+    }
+
+    /// Lets time pass: what filters must be told now, in order.
+    pub fn tick(&mut self, now: u64) -> Vec<Push> {
+        self.learn_first_tokens(now);
+        if now >= self.slow_at {
+            self.slow_at = now + SLOW_MS;
+            self.slow(now);
+        }
+        if !self.config.in_force {
+            return Vec::new();
+        }
+        let due = std::mem::take(&mut self.urgent) || now >= self.workers_told_at + WORKERS_MS;
+        if due {
+            self.workers_told_at = now;
+        }
+        let mut pushes = Vec::new();
+        for backend in self.backends.values_mut() {
+            let assets = backend.fleet.worker_sets.iter().filter_map(|spec| {
+                Some((spec.key.clone(), self.sets.get(&spec.key)?.assets()))
+            });
+            let config = match compile::config(&backend.fleet, &assets.collect()) {
+                Ok(config) => config,
+                Err(error) => {
+                    tracing::error!(backend = %backend.fleet.backend, "{error}");
+                    continue;
+                }
+            };
+            let (workers, sets, traffic) = (&self.workers, &self.sets, &self.traffic);
+            let ids: BTreeSet<u32> = backend.fleet.worker_sets.iter().map(|set| set.id).collect();
+            pushes.extend(backend.advance(config, due, || wires(workers, sets, traffic, &ids, now)));
+        }
+        if due {
+            self.places.recycle();
+        }
+        for push in &pushes {
+            if let Push::Delta { .. } = push {
+                self.metrics.deltas_built.inc();
+            }
+        }
+        pushes
+    }
+
+    fn slow(&mut self, now: u64) {
+        self.traffic.sweep(now);
+        for worker in self.workers.values_mut() {
+            self.urgent |= settle(worker, now);
+        }
+        for backend in self.backends.values_mut() {
+            backend.store.expire(now);
+            let measured = backend.store.stats().bytes_per_token;
+            for set in self.sets.values_mut() {
+                if let Some(bytes) = measured.get(&super::backend::by_events(set.id)) {
+                    set.learn_bytes_per_token(*bytes);
+                }
+            }
+        }
+        self.set_gauges(now);
+    }
+
+    /// The full snapshot of a backend, as of its last push.
+    pub fn full(&self, backend: &ObjectKey) -> Option<Full> {
+        let full = self.backends.get(backend)?.full()?;
+        self.metrics.full_snapshots_built.inc();
+        Some(full)
+    }
+
+    /// True once after the edges must be wired anew: see [`Self::targets`], [`Self::subscriptions`],
+    /// [`Self::endpoints`] and [`Self::backend_names`].
+    pub fn take_rewired(&mut self) -> bool {
+        std::mem::take(&mut self.rewired)
+    }
+
+    /// Whether a configuration is in force; else what keeps it from being.
+    pub fn readiness(&self) -> Result<(), String> {
+        if self.config.in_force {
+            return Ok(());
+        }
+        match self.config.problems.as_slice() {
+            [] => Err("the configuration has not been read yet".into()),
+            problems => Err(problems.join("; ")),
+        }
+    }
+
+    /// The gateway backends.
+    pub fn backend_names(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.backends.keys()
+    }
+
+    /// Which metrics to read.
+    pub fn targets(&self) -> Vec<Target> {
+        let mut targets: BTreeMap<(&ObjectKey, SocketAddr), Target> = BTreeMap::new();
+        for worker in self.workers.values() {
+            let Some(set) = self.sets.get(&worker.wanted.name.set) else { continue };
+            targets.entry((&set.spec.key, worker.wanted.address)).or_insert_with(|| Target {
+                set: set.spec.key.clone(),
+                address: worker.wanted.address,
+                path: set.spec.metrics_path.clone(),
+                interval: set.spec.metrics_interval,
+                engine: set.spec.engine,
+            });
+        }
+        targets.into_values().collect()
+    }
+
+    /// Which KV events to follow.
+    pub fn subscriptions(&self) -> Vec<Subscription> {
+        let usable = |worker: &&Worker| {
+            self.sets.get(&worker.wanted.name.set).is_some_and(|set| set.can_use_events().is_ok())
+        };
+        self.workers.values().filter(usable).filter_map(Worker::wants_events).collect()
+    }
+
+    /// Which engine processes to ask for their prompt text now; they are not named again until they answered.
+    pub fn checks(&mut self, now: u64) -> Vec<Check> {
+        let mut checks: BTreeMap<(&ObjectKey, SocketAddr), Check> = BTreeMap::new();
+        for worker in self.workers.values_mut() {
+            let Some(set) = self.sets.get(&worker.wanted.name.set) else { continue };
+            let Ok(tokenizer) = set.can_use_events() else { continue };
+            let ready = worker.health.state(now) == v1::WorkerState::Ready;
+            if ready && worker.checked.ask(set.generation, now) {
+                checks.entry((&set.spec.key, worker.wanted.address)).or_insert_with(|| Check {
+                    set: set.spec.key.clone(),
+                    address: worker.wanted.address,
+                    generation: set.generation,
+                    model: set.spec.model.clone(),
+                    template: set.template.clone().unwrap_or_default(),
+                    tokenizer: tokenizer.clone(),
+                });
+            }
+        }
+        checks.into_values().collect()
+    }
+
+    /// The workers' addresses by backend. Absent until a configuration is in force.
+    pub fn endpoints(&self) -> Option<BTreeMap<String, BTreeSet<SocketAddr>>> {
+        self.config.in_force.then(|| {
+            let of = |backend: &Backend| {
+                let ids: BTreeSet<u32> = backend.fleet.worker_sets.iter().map(|set| set.id).collect();
+                self.workers.values().filter(|w| ids.contains(&w.set_id)).map(|w| w.wanted.address).collect()
+            };
+            self.backends.iter().map(|(key, backend)| (key.to_string(), of(backend))).collect()
+        })
+    }
+}
+
+/// Notes a change of state; true when there was one.
+pub(super) fn settle(worker: &mut Worker, now: u64) -> bool {
+    let state = worker.health.state(now);
+    if state == worker.last_state {
+        return false;
+    }
+    if state == v1::WorkerState::Ready {
+        worker.checked.came_back();
+    }
+    let name = &worker.wanted.name;
+    let why = worker.health.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    tracing::info!(worker_set = %name.set, worker = name.name, "worker is {}{why}", state_name(state));
+    worker.last_state = state;
+    true
+}
+
+pub(super) fn state_name(state: v1::WorkerState) -> &'static str {
+    match state {
+        v1::WorkerState::Unknown => "unknown",
+        v1::WorkerState::Ready => "ready",
+        v1::WorkerState::Unready => "unready",
+    }
+}
+
+/// The figures of one rank, when the page has those that routing cannot do without.
+fn of_rank(metrics: &EngineMetrics, rank: Option<u32>) -> Result<RankMetrics, ScrapeError> {
+    match metrics.of(rank) {
+        Some(figures) if figures.running.is_some() && figures.waiting.is_some() => Ok(figures),
+        Some(_) => Err(ScrapeError::Bad("the page lacks the numbers of running and waiting requests".into())),
+        None if rank.is_some() => Err(ScrapeError::Bad("the page says nothing of this rank".into())),
+        None => Err(ScrapeError::Bad("the page has no metric of the engine; is spec.engine right?".into())),
+    }
+}
+
+fn wires(
+    workers: &BTreeMap<u32, Worker>,
+    sets: &BTreeMap<ObjectKey, Set>,
+    traffic: &Traffic,
+    ids: &BTreeSet<u32>,
+    now: u64,
+) -> Vec<v1::Worker> {
+    let members = workers.values().filter(|worker| ids.contains(&worker.set_id));
+    members
+        .filter_map(|worker| {
+            let interval = sets.get(&worker.wanted.name.set)?.spec.metrics_interval.as_millis() as u64;
+            Some(worker.wire(traffic.totals(worker.serial), interval, now))
+        })
+        .collect()
+}
