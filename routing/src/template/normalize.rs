@@ -11,9 +11,16 @@ use crate::openai::{Content, Message, Part};
 /// A line that some clients put first into the system prompt, different in each request; vLLM drops it since 0.32.
 const BILLING_LINE: &str = "x-anthropic-billing-header";
 
+/// A message with its role settled and its texts apart.
+struct Normal<'a> {
+    role: Cow<'a, str>,
+    parts: Vec<Cow<'a, str>>,
+    message: &'a Message<'a>,
+}
+
 /// The messages as a template sees them, or `None` when a part's text is not known here.
-pub(super) fn messages(messages: &[Message<'_>], shape: &Shape) -> Option<Value> {
-    let mut list: Vec<(Cow<'_, str>, Vec<Cow<'_, str>>, &Message<'_>)> = Vec::with_capacity(messages.len());
+pub(super) fn messages<'a>(messages: &'a [Message<'a>], shape: &Shape) -> Option<Value> {
+    let mut list: Vec<Normal<'_>> = Vec::with_capacity(messages.len());
     for message in messages {
         let mut parts = parts(&message.content)?;
         let developer = message.role == "developer" && !shape.names_developer;
@@ -22,11 +29,11 @@ pub(super) fn messages(messages: &[Message<'_>], shape: &Shape) -> Option<Value>
             parts.iter_mut().for_each(drop_billing_line);
         }
         match list.last_mut() {
-            Some((before, texts, _)) if developer && before == "system" => texts.append(&mut parts),
-            _ => list.push((role, parts, message)),
+            Some(before) if developer && before.role == "system" => before.parts.append(&mut parts),
+            _ => list.push(Normal { role, parts, message }),
         }
     }
-    Some(list.iter().map(|(role, parts, message)| one(role, parts, message, shape)).collect::<Vec<_>>().into())
+    Some(list.iter().map(|normal| one(normal, shape)).collect::<Vec<_>>().into())
 }
 
 fn parts<'a>(content: &'a Content<'_>) -> Option<Vec<Cow<'a, str>>> {
@@ -51,7 +58,8 @@ fn drop_billing_line(part: &mut Cow<'_, str>) {
     }
 }
 
-fn one(role: &str, parts: &[Cow<'_, str>], message: &Message<'_>, shape: &Shape) -> Value {
+fn one(normal: &Normal<'_>, shape: &Shape) -> Value {
+    let parts = &normal.parts;
     let content = if shape.lists_content {
         parts
             .iter()
@@ -59,13 +67,13 @@ fn one(role: &str, parts: &[Cow<'_, str>], message: &Message<'_>, shape: &Shape)
             .collect::<Vec<_>>()
             .into()
     } else {
-        match parts {
+        match parts.as_slice() {
             [single] => Value::from(&**single),
             _ => Value::from(parts.join("\n")),
         }
     };
-    let extra = &message.extra;
-    let mut fields = vec![("role", Value::from(role)), ("content", content)];
+    let extra = &normal.message.extra;
+    let mut fields = vec![("role", Value::from(&*normal.role)), ("content", content)];
     let calls = extra.tool_calls.as_ref().filter(|calls| calls.len() != Some(0)).map(tool_calls);
     let others = [
         ("name", extra.name.clone()),
