@@ -50,6 +50,10 @@ pub struct Decision {
 pub struct Choice {
     /// Worker ids, best first, each at an address of its own; at most [`ALTERNATIVES`].
     pub workers: Vec<u32>,
+    /// What is expected of the workers after the first, in their order: needed when the first cannot be reached.
+    pub others: Vec<Expectation>,
+    /// The name that the first worker serves the model by.
+    pub model: String,
     /// The rule that decided, when one did.
     pub rule: Option<String>,
     /// Estimated tokens of the prompt.
@@ -70,6 +74,21 @@ pub struct Choice {
     pub believe_ms: u64,
     /// The first worker's set learns its prefixes from where requests were sent.
     pub routed: bool,
+}
+
+/// What a worker would have to do, and when it would answer.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Expectation {
+    /// Prompt tokens believed to be in its cache.
+    pub cached_tokens: u32,
+    /// Prompt tokens that it has to compute.
+    pub uncached_tokens: u32,
+    /// Prefill tokens queued before this request.
+    pub queued_tokens: u32,
+    /// Requests that run or wait there.
+    pub running: u32,
+    /// Predicted time to first token, in milliseconds.
+    pub predicted_ttft_ms: f32,
 }
 
 /// Most workers that a choice names: the best, and where to go when it cannot be reached.
@@ -123,6 +142,18 @@ pub(crate) struct Candidate<'s> {
     prompt: usize,
 }
 
+impl Candidate<'_> {
+    fn expectation(&self) -> Expectation {
+        Expectation {
+            cached_tokens: self.cached_tokens,
+            uncached_tokens: self.uncached_tokens,
+            queued_tokens: self.queued_tokens as u32,
+            running: self.running as u32,
+            predicted_ttft_ms: self.predicted_ttft_ms,
+        }
+    }
+}
+
 /// The prompt as one worker set would see it.
 struct SetPrompt {
     prompt_tokens: u32,
@@ -151,8 +182,10 @@ pub fn decide(snapshot: &Snapshot, ledger: &Ledger, ask: &Ask<'_>) -> Decision {
     let result = match ranked.first() {
         None => Err(Rejection::NoWorkers(model.to_owned())),
         Some(best) => {
-            let workers = ranked.iter().map(|candidate| candidate.worker.id).collect();
-            Ok(choice(snapshot, best, workers, prompts, allowed.rule))
+            let mut choice = choice(snapshot, best, model, prompts, allowed.rule);
+            choice.workers = ranked.iter().map(|candidate| candidate.worker.id).collect();
+            choice.others = ranked.iter().skip(1).map(|candidate| candidate.expectation()).collect();
+            Ok(choice)
         }
     };
     Decision { result, trace }
@@ -161,7 +194,7 @@ pub fn decide(snapshot: &Snapshot, ledger: &Ledger, ask: &Ask<'_>) -> Decision {
 fn choice(
     snapshot: &Snapshot,
     best: &Candidate<'_>,
-    workers: Vec<u32>,
+    requested: &str,
     mut prompts: Vec<SetPrompt>,
     rule: Option<&str>,
 ) -> Choice {
@@ -170,8 +203,12 @@ fn choice(
     let believe_ms = set.filter(|_| routed).map_or(EVENTS_BELIEVE_MS, |set| set.wire.routed_ttl_ms);
     let prompt = (best.prompt < prompts.len()).then(|| prompts.swap_remove(best.prompt));
     let (prompt_tokens, chunks) = prompt.map(|prompt| (prompt.prompt_tokens, prompt.chunks)).unwrap_or_default();
+    // Adapters are asked for by their own names.
+    let model = set.filter(|set| !set.wire.adapters.iter().any(|adapter| adapter == requested));
     Choice {
-        workers,
+        workers: Vec::new(),
+        others: Vec::new(),
+        model: model.map_or(requested, |set| &set.wire.model).to_owned(),
         rule: rule.map(str::to_owned),
         prompt_tokens,
         cached_tokens: best.cached_tokens,

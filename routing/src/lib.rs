@@ -28,4 +28,4 @@ pub mod template;
 pub mod trace;
 pub mod ttft;
 
-pub use decide::{Choice, Decision, Rejection, decide};
+pub use decide::{Choice, Decision, Expectation, Rejection, decide};
