@@ -1,0 +1,3 @@
+//! The vLLM simulator, the load generator, the local stack and the demo.
+
+pub mod sim;
