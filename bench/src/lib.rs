@@ -1,3 +1,4 @@
 //! The vLLM simulator, the load generator, the local stack and the demo.
 
+pub mod load;
 pub mod sim;
