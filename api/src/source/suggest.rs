@@ -45,8 +45,12 @@ pub(super) fn fields(kind: Kind, place: &FieldPath) -> Vec<String> {
 
 /// The remedy for an unknown word among known ones.
 pub(super) fn remedy(unknown: &str, known: &[String]) -> String {
+    let lower = unknown.to_lowercase();
+    // Cut short, as in `worker` for `workerSets`.
+    let begun = known.iter().filter(|word| lower.len() >= 3 && word.to_lowercase().starts_with(&lower));
+    let begun = begun.min_by_key(|word| word.len()).map(|word| (1, word));
     let closest = known.iter().map(|word| (distance(unknown, word), word)).min();
-    match closest {
+    match begun.into_iter().chain(closest).min_by_key(|(edits, _)| *edits) {
         None => String::new(),
         Some((edits, word)) if edits <= 1 + unknown.len() / 4 => format!("did you mean `{word}`?"),
         Some(_) => format!("known here: {}", known.join(", ")),
@@ -93,6 +97,7 @@ mod tests {
         let known = fields(Kind::InferenceWorkerSet, &place);
         assert_eq!(known, ["address", "kvEventsPort", "kvReplayPort", "name", "port"]);
         assert_eq!(remedy("adress", &known), "did you mean `address`?");
+        assert_eq!(remedy("addr", &known), "did you mean `address`?");
         assert_eq!(remedy("colour", &["a".into(), "b".into()]), "known here: a, b");
         for kind in Kind::ALL {
             assert!(!fields(kind, &FieldPath::root().key("spec")).is_empty(), "{kind}");

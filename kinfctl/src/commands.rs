@@ -1,0 +1,40 @@
+//! The commands, one file each.
+
+mod completions;
+mod envoy_config;
+mod status;
+mod validate;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// What a command prints, and the code that the program ends with.
+pub(crate) struct Output {
+    pub(crate) text: String,
+    pub(crate) code: u8,
+}
+
+impl Output {
+    fn success(text: String) -> Output {
+        Output { text, code: 0 }
+    }
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    EnvoyConfig(envoy_config::Args),
+    Status(status::Args),
+    Validate(validate::Args),
+    Completions(completions::Args),
+}
+
+impl Command {
+    pub(crate) fn run(self) -> Result<Output> {
+        match self {
+            Command::EnvoyConfig(args) => envoy_config::run(&args),
+            Command::Status(args) => status::run(&args),
+            Command::Validate(args) => validate::run(&args),
+            Command::Completions(args) => completions::run(&args),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `kinfctl envoy-config`.
+
+mod template;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use kinference_api::ObjectKey;
+use kinference_api::units::Size;
+
+use super::Output;
+
+const EXAMPLES: &str = "Examples:
+  kinfctl envoy-config --wasm kinference_filter.wasm > envoy.yaml && envoy -c envoy.yaml --concurrency 2
+  kinfctl envoy-config --balancing random > baseline.yaml     # the same Envoy without the filter";
+
+/// What Envoy buffers beyond the largest body that is let through, so that the filter sees a larger one and can answer
+/// it in the API's own words, before Envoy does in its own.
+const BUFFER_MARGIN: u64 = 1 << 20;
+
+/// Prints the configuration of a plain Envoy: the gateway with the filter, and the workers that the control service
+/// serves over EDS.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The control service's gRPC address.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:18100")]
+    control: Authority,
+    /// Where the gateway listens.
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Where Envoy's admin interface listens. It has no access control: keep it on loopback.
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:9901")]
+    admin: SocketAddr,
+    /// The filter, kinference_filter.wasm. Only left out with another balancing than kinference.
+    #[arg(long, value_name = "PATH")]
+    wasm: Option<PathBuf>,
+    /// The GatewayBackend that the filter serves: NAME or NAMESPACE/NAME.
+    #[arg(long, value_name = "NAME", default_value = "main")]
+    gateway_backend: ObjectKey,
+    /// Who chooses the worker of a request: the filter, or Envoy alone (to compare with).
+    #[arg(long, value_enum, default_value_t = Balancing::Kinference)]
+    balancing: Balancing,
+    /// The largest request body; at least the GatewayBackend's requestBodyLimit.
+    #[arg(long, value_name = "SIZE", default_value = "8Mi")]
+    body_limit: Size,
+    /// Envoy's node id, by which the control service and its status name this proxy.
+    #[arg(long, value_name = "ID", default_value = "envoy")]
+    node_id: String,
+}
+
+/// Who chooses the worker of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Balancing {
+    /// The filter.
+    Kinference,
+    /// Envoy, at random: as a Kubernetes Service does.
+    Random,
+    /// Envoy, in turn.
+    RoundRobin,
+}
+
+/// A host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Authority {
+    host: String,
+    port: u16,
+    /// True when the host is an IP address, so that nothing has to be looked up.
+    is_ip: bool,
+}
+
+impl std::str::FromStr for Authority {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Authority, String> {
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Ok(Authority { host: address.ip().to_string(), port: address.port(), is_ip: true });
+        }
+        let (host, port) = text.rsplit_once(':').ok_or("the port is missing; write HOST:PORT")?;
+        let is_part = |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        if !host.trim_end_matches('.').split('.').all(is_part) {
+            return Err(format!("`{host}` is not a host; write HOST:PORT, IPv6 in brackets"));
+        }
+        Ok(Authority {
+            host: host.to_string(),
+            port: port.parse().map_err(|_| format!("`{port}` is not a port"))?,
+            is_ip: false,
+        })
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<Output> {
+    Ok(Output::success(render(args)?))
+}
+
+fn render(args: &Args) -> Result<String> {
+    let buffer = args.body_limit.bytes().saturating_add(BUFFER_MARGIN);
+    if buffer > u64::from(u32::MAX >> 1) {
+        bail!("--body-limit {}: Envoy buffers less than 2Gi", args.body_limit);
+    }
+    if args.node_id.trim().is_empty() {
+        bail!("--node-id is empty; name this proxy");
+    }
+    let filter = match args.balancing {
+        Balancing::Kinference => filter(args)?,
+        Balancing::Random | Balancing::RoundRobin => String::new(),
+    };
+    let balancing = match args.balancing {
+        Balancing::Kinference => include_str!("envoy_config/override_host.yaml"),
+        Balancing::Random => include_str!("envoy_config/random.yaml"),
+        Balancing::RoundRobin => include_str!("envoy_config/round_robin.yaml"),
+    };
+    let discovery = if args.control.is_ip { "STATIC" } else { "STRICT_DNS" };
+    template::fill(
+        include_str!("envoy_config/bootstrap.yaml"),
+        &[
+            ("NODE_ID", quoted(&args.node_id)),
+            ("ADMIN_ADDRESS", quoted(&args.admin.ip().to_string())),
+            ("ADMIN_PORT", args.admin.port().to_string()),
+            ("LISTEN_ADDRESS", quoted(&args.listen.ip().to_string())),
+            ("LISTEN_PORT", args.listen.port().to_string()),
+            ("CONTROL_ADDRESS", quoted(&args.control.host)),
+            ("CONTROL_PORT", args.control.port.to_string()),
+            ("CONTROL_DISCOVERY", discovery.to_string()),
+            ("BUFFER_LIMIT", buffer.to_string()),
+            // HTTP/2 windows cannot be smaller than the protocol's own.
+            ("STREAM_WINDOW", buffer.max(65_535).to_string()),
+            ("FILTER", filter),
+            ("BALANCING", balancing.to_string()),
+        ],
+    )
+}
+
+fn filter(args: &Args) -> Result<String> {
+    let Some(wasm) = &args.wasm else {
+        bail!("--wasm is missing: where is kinference_filter.wasm? (`cargo xtask build` makes it)");
+    };
+    let configuration = serde_json::json!({
+        "gatewayBackend": plain_name(&args.gateway_backend),
+        "controlCluster": "kinference_control",
+    });
+    template::fill(
+        include_str!("envoy_config/filter.yaml"),
+        &[("WASM", quoted(&absolute(wasm)?)), ("CONFIGURATION", quoted(&configuration.to_string()))],
+    )
+}
+
+/// The name as users write it: without the namespace `default`.
+fn plain_name(key: &ObjectKey) -> String {
+    if key.namespace == kinference_api::DEFAULT_NAMESPACE { key.name.clone() } else { key.to_string() }
+}
+
+/// Envoy may be started in another folder than this program.
+fn absolute(path: &Path) -> Result<String> {
+    let absolute = std::path::absolute(path).with_context(|| format!("--wasm {}", path.display()))?;
+    match absolute.to_str() {
+        Some(text) => Ok(text.to_string()),
+        None => bail!("--wasm {}: the path is not UTF-8, which Envoy's configuration must be", path.display()),
+    }
+}
+
+/// A string as JSON has it, which YAML reads the same way.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

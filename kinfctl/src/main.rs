@@ -1,0 +1,39 @@
+//! `kinfctl`: the command line of Kinference.
+
+mod commands;
+mod http;
+mod paint;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::paint::Paint;
+
+/// Configures Envoy for Kinference, checks resources, and shows what the control service knows.
+#[derive(Parser)]
+#[command(name = "kinfctl", version, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command.run() {
+        Ok(output) => match io::stdout().write_all(output.text.as_bytes()) {
+            Ok(()) => ExitCode::from(output.code),
+            // Whoever read the output has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(output.code),
+            Err(error) => failure(&format!("cannot write to standard output: {error}")),
+        },
+        Err(error) => failure(&format!("{error:#}")),
+    }
+}
+
+fn failure(message: &str) -> ExitCode {
+    let paint = Paint::for_stderr();
+    // Nothing is left to be done when standard error is gone too.
+    let _ = writeln!(io::stderr(), "{} {message}", paint.red("error:"));
+    ExitCode::FAILURE
+}
