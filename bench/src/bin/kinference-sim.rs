@@ -62,7 +62,7 @@ struct Arguments {
     /// Blocks in the KV cache [default: 25000, which is 400,000 tokens on an 80 GB GPU]
     #[arg(long, value_name = "N")]
     num_blocks: Option<usize>,
-    /// Longest prompt plus answer in tokens [default: 32768, or what the cache holds]
+    /// Longest prompt plus answer in tokens [default: 131072, or what the cache holds]
     #[arg(long, value_name = "N")]
     max_model_len: Option<usize>,
     /// Tokens that one step may process [default: 8192]
@@ -159,4 +159,25 @@ async fn main() -> anyhow::Result<()> {
     }
     fleet.stop().await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_consistent_and_win_over_defaults() {
+        <Arguments as clap::CommandFactory>::command().debug_assert();
+        let config = |flags: &[&str]| {
+            Arguments::try_parse_from(["kinference-sim"].iter().chain(flags))
+                .map(|arguments| arguments.into_config().unwrap())
+        };
+        assert_eq!(config(&[]).unwrap(), Config::default());
+        let told =
+            config(&["--workers", "5", "--instant", "--refuse", "1", "--refuse", "2", "--no-kv-events"]).unwrap();
+        let expected =
+            Config { workers: 5, time_scale: 0.0, refuse: vec![1, 2], kv_events: false, ..Config::default() };
+        assert_eq!(told, expected);
+        assert!(config(&["--instant", "--time-scale", "1"]).is_err());
+    }
 }

@@ -40,7 +40,7 @@ pub struct Config {
     /// Blocks in the KV cache; as in vLLM the first one is reserved. The default holds 400,000 tokens:
     /// 80 GB x 0.92 less 16 GB of weights and 5 GB of activations, at 131 KB a token (32 layers, 8 KV heads of 128, bf16).
     pub num_blocks: usize,
-    /// Longest prompt plus answer in tokens; absent: 32,768 or what the cache holds, whichever is less.
+    /// Longest prompt plus answer in tokens; absent: 131,072 or what the cache holds, whichever is less.
     pub max_model_len: Option<usize>,
     /// Tokens that one engine step may process. vLLM's default for serving on such a GPU is 8192.
     pub max_num_batched_tokens: usize,
@@ -178,7 +178,7 @@ impl Config {
 
     /// The longest prompt plus answer in tokens.
     pub(super) fn model_len(&self) -> usize {
-        self.max_model_len.unwrap_or_else(|| self.cache_tokens().min(32_768))
+        self.max_model_len.unwrap_or_else(|| self.cache_tokens().min(131_072))
     }
 
     /// The topic of event messages.

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use serde_json::Value;
 
 use super::super::events::tests::{CAPTURE, decode, hex};
@@ -199,6 +201,60 @@ fn a_prompt_waits_until_all_of_it_fits() {
     assert_eq!((engine.gauges().running, engine.gauges().waiting), (1, 2));
     drain(&mut engine);
     assert!(big.seen().finish.is_some() && small.seen().finish.is_some());
+}
+
+#[test]
+fn events_always_tell_exactly_what_can_be_hit() {
+    let (mut most_copies, mut removed, mut hits) = (0, 0, 0);
+    for seed in 0..40 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut engine = Engine::new(&config(random.random_range(14..40)), seed);
+        let mut copies: HashMap<u64, usize> = HashMap::new();
+        for id in 0..150 {
+            // Few beginnings, so that prefixes are shared and copied, and more blocks than there are, so that they are evicted.
+            let (family, length) = (random.random_range(0..3), random.random_range(1..40));
+            submit(&mut engine, request(id, (0..length).map(|token| family * 100 + token), random.random_range(1..12)));
+            if random.random_bool(0.2) {
+                engine.abort(random.random_range(0..=id));
+            }
+            if random.random_bool(0.05) && engine.reset_cache() {
+                assert_eq!(engine.gauges().running, 0);
+            }
+            for _ in 0..random.random_range(0..6) {
+                if engine.begin_step(MS).is_none() {
+                    break;
+                }
+                if random.random_bool(0.1) {
+                    engine.abort(random.random_range(0..=id));
+                }
+                for event in engine.end_step(MS) {
+                    match event {
+                        Event::Stored(stored) => {
+                            assert_eq!(stored.tokens.len(), stored.hashes.len() * 4);
+                            for hash in stored.hashes {
+                                let count = copies.entry(hash).or_default();
+                                *count += 1;
+                                most_copies = most_copies.max(*count);
+                            }
+                        }
+                        Event::Removed { hash } => {
+                            removed += 1;
+                            *copies.get_mut(&hash).expect("stored before") -= 1;
+                        }
+                        Event::Cleared => copies.values_mut().for_each(|count| *count = 0),
+                    }
+                }
+                for (hash, count) in &copies {
+                    assert_eq!(engine.pool.lookup(*hash).is_some(), *count > 0, "seed {seed}");
+                }
+            }
+        }
+        drain(&mut engine);
+        assert_eq!(engine.gauges(), Gauges { running: 0, waiting: 0, cache_usage: 0.0 });
+        hits += engine.metrics().cache_hits;
+    }
+    // The cases are not trivial.
+    assert!(most_copies > 2 && removed > 1000 && hits > 1000, "{most_copies} {removed} {hits}");
 }
 
 /// Tokens of the captured batches, so that requests can be rebuilt without a tokenizer.
