@@ -1,4 +1,6 @@
 //! The vLLM simulator, the load generator, the local stack and the demo.
 
+pub mod demo;
 pub mod load;
 pub mod sim;
+pub mod stack;

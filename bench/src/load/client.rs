@@ -1,5 +1,6 @@
 //! An HTTP client for one endpoint, on kept-alive connections without Nagle's delay.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -108,7 +109,7 @@ impl Client {
 
     /// A client of `http://ADDRESS`.
     #[must_use]
-    pub fn of(address: std::net::SocketAddr) -> Self {
+    pub fn of(address: SocketAddr) -> Self {
         // An address is always a valid authority.
         let authority = address.to_string().parse().unwrap_or_else(|_| Authority::from_static("localhost"));
         Self::new(Endpoint { authority, base: String::new() }, Vec::new())

@@ -17,12 +17,14 @@ mod text;
 mod workload;
 
 pub use client::{Answer, Client, Endpoint};
+pub use hyper::Method;
 pub use error::LoadError;
 pub use pace::{Arrival, Pace};
 pub use percentiles::Percentiles;
 pub use progress::Progress;
 pub use record::{Failure, Record, Usage};
 pub use run::{Options, Run, first_model, run};
+pub(crate) use summary::figure;
 pub use summary::{Prediction, Summary};
 pub use table::{Table, rows};
 pub use text::{Random, words};

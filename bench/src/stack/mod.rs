@@ -1,0 +1,16 @@
+//! A local stack of real processes: Envoy with the filter, the control service, and simulated workers.
+//!
+//! Every process has a log file of its own; the end of it is part of the error when something does not start. All
+//! processes end with the stack, and when this process ends in any way.
+
+mod error;
+mod files;
+mod local;
+mod poll;
+mod process;
+mod programs;
+
+pub use error::StackError;
+pub use local::{Balancing, Cpu, Stack, StackOptions};
+pub use poll::until;
+pub use process::own_cpu_seconds;
