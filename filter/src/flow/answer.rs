@@ -1,0 +1,266 @@
+//! The second half of a request's life: who answers it, when, and with what figures.
+
+use std::cell::RefCell;
+
+use kinference_protocol::v1::report::Event;
+use kinference_protocol::v1::{Finished, FirstToken, Started};
+use kinference_routing::ledger::Ticket;
+use kinference_routing::openai::{Request, UsageScanner};
+use kinference_routing::{Choice, Expectation};
+
+use crate::gateway::Gateway;
+use crate::gateway::metrics::Metric;
+use crate::host::{Exchange, Host};
+
+/// Bytes at the end of a piece of the answer in which usage figures are looked for.
+const USAGE_BYTES: usize = 4096;
+
+/// Chunk hashes of the prompt that are kept until it is answered, for the case that another worker does.
+const KEPT_CHUNKS: usize = 512;
+
+/// A request that was sent to a worker.
+#[derive(Debug)]
+pub(super) struct Answer {
+    request: u64,
+    sent_ms: u64,
+    choice: Choice,
+    /// The worker that is believed to be at it, and what is expected of it.
+    worker: Option<u32>,
+    expected: Expectation,
+    ticket: Option<Ticket>,
+    /// Epoch and sequence that the decision was made by.
+    position: (u64, u64),
+    status: u16,
+    include_usage: bool,
+    /// Another worker than the chosen one answers.
+    moved: bool,
+    first_byte: bool,
+    scanner: Option<UsageScanner>,
+}
+
+impl Answer {
+    /// Notes a request that is being sent to the chosen worker.
+    pub(super) fn sent(host: &dyn Host, gateway: &mut Gateway, request: &Request<'_>, mut choice: Choice) -> Self {
+        let expected = Expectation {
+            cached_tokens: choice.cached_tokens,
+            uncached_tokens: choice.uncached_tokens,
+            queued_tokens: choice.queued_tokens,
+            running: choice.running,
+            predicted_ttft_ms: choice.predicted_ttft_ms,
+        };
+        let sent_ms = gateway.clock.last();
+        let worker = choice.workers.first().copied();
+        if let Some(worker) = worker {
+            gateway.ledger.prefix_sent(worker, &choice.chunks, sent_ms.saturating_add(choice.believe_ms));
+        }
+        choice.chunks.truncate(KEPT_CHUNKS);
+        choice.chunks.shrink_to_fit();
+        let mut answer = Self {
+            request: gateway.next_request(),
+            sent_ms,
+            choice,
+            worker,
+            expected,
+            ticket: None,
+            position: gateway.replica.position(),
+            status: 0,
+            include_usage: request.include_usage,
+            moved: false,
+            first_byte: false,
+            scanner: None,
+        };
+        answer.start(host, gateway);
+        answer
+    }
+
+    /// Counts the request as being in flight on its worker.
+    fn start(&mut self, host: &dyn Host, gateway: &mut Gateway) {
+        let Some(worker) = self.worker else { return };
+        self.ticket = Some(gateway.ledger.sent(worker, self.expected.uncached_tokens));
+        self.shared_figures_changed(host, gateway);
+        let started = Started {
+            tenant: String::new(),
+            model: self.choice.model.clone(),
+            prompt_tokens: self.choice.prompt_tokens,
+            cached_tokens: self.expected.cached_tokens,
+            queued_tokens: self.expected.queued_tokens,
+            running: self.expected.running,
+            predicted_ttft_ms: self.expected.predicted_ttft_ms,
+            chunks: if self.choice.routed { self.choice.chunks.clone() } else { Vec::new() },
+        };
+        gateway.report(host, self.request, Some(worker), Event::Started(started));
+    }
+
+    fn shared_figures_changed(&self, host: &dyn Host, gateway: &mut Gateway) {
+        gateway.peers.touch();
+        gateway.peers.publish(host, &gateway.ledger);
+    }
+
+    /// The answer's headers.
+    pub(super) fn headers(&mut self, host: &dyn Exchange, gateway: &mut Gateway) {
+        gateway.clock.at(host.now());
+        let status = host.response_header(":status").unwrap_or_default();
+        self.status = std::str::from_utf8(&status).ok().and_then(|status| status.parse().ok()).unwrap_or(0);
+        let origin = host.origin();
+        if origin.answered {
+            self.answered_by(host, gateway, origin.address.as_deref(), origin.attempts);
+        } else if origin.unreachable {
+            let tried = origin.attempts.map_or(usize::MAX, |attempts| attempts as usize);
+            self.suspect(host, gateway, tried);
+        }
+        let succeeded = origin.answered && (200..300).contains(&self.status);
+        self.first_byte = !succeeded;
+        if succeeded && host.response_header("content-encoding").is_none() {
+            let kind = host.response_header("content-type").unwrap_or_default();
+            // A stream of events carries usage only on demand; its pieces are not looked at otherwise.
+            let is_stream = kind.starts_with(b"text/event-stream");
+            self.scanner = (!is_stream || self.include_usage).then(UsageScanner::default);
+        }
+        if origin.answered {
+            self.explain(host, gateway);
+        }
+    }
+
+    fn answered_by(
+        &mut self,
+        host: &dyn Exchange,
+        gateway: &mut Gateway,
+        address: Option<&str>,
+        attempts: Option<u32>,
+    ) {
+        let (Some(address), Some(snapshot)) = (address, gateway.replica.current()) else { return };
+        let at = |id: &u32| snapshot.workers.get(id).is_some_and(|worker| worker.address == address);
+        let place = self.choice.workers.iter().position(at);
+        if place == Some(0) {
+            if let Some(worker) = self.worker {
+                gateway.ledger.cleared(worker);
+            }
+            return;
+        }
+        // The proxy skips workers that it does not know; only those that it tried failed.
+        let failed = attempts.map_or(place, |attempts| Some(attempts.saturating_sub(1) as usize));
+        let other = match place.and_then(|place| self.choice.workers.get(place)) {
+            Some(worker) => Some(*worker),
+            None => snapshot.workers.values().find(|worker| worker.address == address).map(|worker| worker.id),
+        };
+        let expected = place.and_then(|place| self.choice.others.get(place.checked_sub(1)?)).copied();
+        let before = place.unwrap_or(self.choice.workers.len());
+        if let Some(ticket) = self.ticket.take() {
+            gateway.ledger.finished(ticket);
+        }
+        self.suspect(host, gateway, failed.unwrap_or(before).min(before));
+        self.worker = other;
+        self.moved = true;
+        self.expected = expected.unwrap_or(Expectation {
+            uncached_tokens: self.choice.prompt_tokens,
+            ..Expectation::default()
+        });
+        if let Some(worker) = self.worker {
+            let until = gateway.clock.last().saturating_add(self.choice.believe_ms);
+            gateway.ledger.prefix_sent(worker, &self.choice.chunks, until);
+        }
+        self.start(host, gateway);
+    }
+
+    /// The first `count` of the chosen workers could not be reached.
+    fn suspect(&mut self, host: &dyn Exchange, gateway: &mut Gateway, count: usize) {
+        let now = gateway.clock.last();
+        for worker in self.choice.workers.iter().take(count).copied() {
+            host.count(Metric::ConnectFailures, 1);
+            gateway.ledger.suspect(worker, now);
+            let finished = Finished {
+                after_ms: elapsed(self.sent_ms, now),
+                connect_failure: true,
+                aborted: true,
+                ..Finished::default()
+            };
+            gateway.report(host, self.request, Some(worker), Event::Finished(finished));
+        }
+    }
+
+    /// Tells the client which model answered, and on demand who and why.
+    fn explain(&self, host: &dyn Exchange, gateway: &Gateway) {
+        host.set_response_header("x-kinference-model", &visible(&self.choice.model));
+        let Some(snapshot) = gateway.replica.current().filter(|snapshot| snapshot.config.backend.debug_headers) else {
+            return;
+        };
+        if let Some(worker) = self.worker.and_then(|worker| snapshot.workers.get(&worker)) {
+            let set = snapshot.config.sets.get(&worker.set).map_or("", |set| set.wire.name.as_str());
+            host.set_response_header("x-kinference-destination", &visible(&format!("{set}/{}", worker.name)));
+        }
+        if let Some(rule) = &self.choice.rule {
+            host.set_response_header("x-kinference-rule", &visible(rule));
+        }
+        host.set_response_header("x-kinference-predicted-cached-tokens", &self.expected.cached_tokens.to_string());
+        let ttft = format!("{:.1}", self.expected.predicted_ttft_ms);
+        host.set_response_header("x-kinference-predicted-ttft-ms", &ttft);
+        host.set_response_header("x-kinference-epoch", &format!("{}:{}", self.position.0, self.position.1));
+    }
+
+    /// The answer's pieces still matter.
+    pub(super) fn wants_body(&self) -> bool {
+        !self.first_byte || self.scanner.is_some()
+    }
+
+    /// A piece of the answer's body, `bytes` long.
+    pub(super) fn body(&mut self, host: &dyn Exchange, gateway: &RefCell<Gateway>, bytes: usize) {
+        if !self.first_byte {
+            self.first_byte = true;
+            self.first_token(host, &mut gateway.borrow_mut());
+        }
+        if let Some(scanner) = &mut self.scanner {
+            let start = bytes.saturating_sub(USAGE_BYTES);
+            if let Some(piece) = host.response_body(start, bytes - start) {
+                scanner.push(&piece);
+            }
+        }
+    }
+
+    fn first_token(&mut self, host: &dyn Exchange, gateway: &mut Gateway) {
+        let now = gateway.clock.at(host.now());
+        if let Some(ticket) = &mut self.ticket {
+            gateway.ledger.first_token(ticket);
+            gateway.peers.touch();
+        }
+        // After a failed attempt, the time says nothing about the worker that answers.
+        if !self.moved {
+            let first = FirstToken { after_ms: elapsed(self.sent_ms, now) };
+            gateway.report(host, self.request, self.worker, Event::FirstToken(first));
+        }
+    }
+
+    /// The request is over; `complete` when its answer came whole.
+    pub(super) fn end(mut self, host: &dyn Exchange, gateway: &mut Gateway, complete: bool) {
+        let now = gateway.clock.at(host.now());
+        if let Some(ticket) = self.ticket.take() {
+            gateway.ledger.finished(ticket);
+            gateway.peers.touch();
+        }
+        if !complete
+            && host.upstream_broke()
+            && let Some(worker) = self.worker
+        {
+            gateway.ledger.suspect(worker, now);
+        }
+        let usage = self.scanner.as_ref().and_then(UsageScanner::found);
+        let finished = Finished {
+            status: u32::from(self.status),
+            after_ms: elapsed(self.sent_ms, now),
+            prompt_tokens: usage.map(|usage| usage.prompt_tokens),
+            cached_tokens: usage.and_then(|usage| usage.cached_tokens),
+            completion_tokens: usage.map(|usage| usage.completion_tokens),
+            aborted: !complete,
+            connect_failure: false,
+        };
+        gateway.report(host, self.request, self.worker, Event::Finished(finished));
+    }
+}
+
+fn elapsed(from_ms: u64, to_ms: u64) -> u32 {
+    u32::try_from(to_ms.saturating_sub(from_ms)).unwrap_or(u32::MAX)
+}
+
+/// Text that may stand in a header.
+fn visible(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
+}

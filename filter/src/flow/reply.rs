@@ -1,0 +1,143 @@
+//! What the filter answers itself, as OpenAI's API would.
+
+use kinference_routing::Rejection;
+use kinference_routing::openai::RequestError;
+use serde::Serialize;
+
+use crate::gateway::metrics::Metric;
+
+/// Seconds after which a client may try again when nothing is available.
+const RETRY_AFTER: &str = "1";
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) headers: Vec<(&'static str, &'static str)>,
+    pub(super) body: Vec<u8>,
+    /// Counts it, when it is an error.
+    pub(super) metric: Option<Metric>,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    error: ErrorObject<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorObject<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    param: Option<&'a str>,
+    code: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ModelList<'a> {
+    object: &'a str,
+    data: Vec<ModelObject<'a>>,
+}
+
+#[derive(Serialize)]
+struct ModelObject<'a> {
+    id: &'a str,
+    object: &'a str,
+    created: u64,
+    owned_by: &'a str,
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+fn error(status: u16, message: &str, param: Option<&str>, code: Option<&str>, metric: Metric) -> Reply {
+    let kind = if status >= 500 { "server_error" } else { "invalid_request_error" };
+    let body = ErrorBody { error: ErrorObject { message, kind, param, code } };
+    let mut headers = vec![JSON];
+    if status == 503 {
+        headers.push(("retry-after", RETRY_AFTER));
+    }
+    Reply { status, headers, body: serde_json::to_vec(&body).unwrap_or_default(), metric: Some(metric) }
+}
+
+impl Reply {
+    /// The list of models.
+    pub(super) fn models<'a>(names: impl Iterator<Item = &'a String>) -> Self {
+        let data = names.map(|id| ModelObject { id, object: "model", created: 0, owned_by: "kinference" }).collect();
+        let list = ModelList { object: "list", data };
+        Self { status: 200, headers: vec![JSON], body: serde_json::to_vec(&list).unwrap_or_default(), metric: None }
+    }
+
+    pub(super) fn unknown_path() -> Self {
+        let message = "This gateway serves POST /v1/chat/completions, /v1/completions, /v1/embeddings, and GET /v1/models.";
+        error(404, message, None, Some("unknown_url"), Metric::RejectedPath)
+    }
+
+    pub(super) fn wrong_method(allowed: &'static str) -> Self {
+        let message = format!("This path takes {allowed} requests only.");
+        let mut reply = error(405, &message, None, Some("method_not_supported"), Metric::RejectedPath);
+        reply.headers.push(("allow", allowed));
+        reply
+    }
+
+    pub(super) fn too_large(limit: usize) -> Self {
+        let message = format!("The request body is larger than {limit} bytes, which is the most that this gateway takes.");
+        error(413, &message, None, Some("request_too_large"), Metric::RejectedTooLarge)
+    }
+
+    pub(super) fn invalid(problem: &RequestError) -> Self {
+        let code = if problem.param().is_some() { "missing_model" } else { "invalid_json" };
+        error(400, &problem.to_string(), problem.param(), Some(code), Metric::RejectedInvalid)
+    }
+
+    pub(super) fn rejected(rejection: &Rejection) -> Self {
+        let (param, metric) = match rejection {
+            Rejection::UnknownModel(_) => (Some("model"), Metric::RejectedModel),
+            Rejection::NoWorkers(_) => (None, Metric::RejectedUnavailable),
+        };
+        error(rejection.status(), &rejection.to_string(), param, Some(rejection.code()), metric)
+    }
+
+    pub(super) fn undecided() -> Self {
+        let message = "The gateway has not learned yet which workers there are; try again later.";
+        error(503, message, None, Some("not_ready"), Metric::RejectedUnavailable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(reply: &Reply) -> &str {
+        std::str::from_utf8(&reply.body).unwrap()
+    }
+
+    #[test]
+    fn errors_have_openais_form() {
+        let reply = Reply::rejected(&Rejection::UnknownModel("a\"b".into()));
+        assert_eq!(reply.status, 404);
+        assert_eq!(
+            text(&reply),
+            r#"{"error":{"message":"The model `a\"b` does not exist or you do not have access to it.","type":"invalid_request_error","param":"model","code":"model_not_found"}}"#
+        );
+        let reply = Reply::invalid(&RequestError::Empty);
+        assert!(text(&reply).ends_with(r#""type":"invalid_request_error","param":null,"code":"invalid_json"}}"#));
+    }
+
+    #[test]
+    fn what_passes_says_when_to_come_back() {
+        for reply in [Reply::undecided(), Reply::rejected(&Rejection::NoWorkers("m".into()))] {
+            assert_eq!(reply.status, 503);
+            assert!(reply.headers.contains(&("retry-after", "1")));
+            assert!(text(&reply).contains("server_error"));
+        }
+    }
+
+    #[test]
+    fn models_are_listed() {
+        let names = ["a".to_owned(), "b".to_owned()];
+        assert_eq!(
+            text(&Reply::models(names.iter())),
+            r#"{"object":"list","data":[{"id":"a","object":"model","created":0,"owned_by":"kinference"},{"id":"b","object":"model","created":0,"owned_by":"kinference"}]}"#
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! What all requests of one VM share.
+
+pub mod clock;
+pub mod metrics;
+pub mod peers;
+pub mod reports;
+
+use std::time::Duration;
+
+use kinference_protocol::v1;
+use kinference_routing::ledger::Ledger;
+use kinference_routing::snapshot::{Changes, Outcome, Replica, Snapshot};
+
+use crate::config::{FailureMode, PluginConfig};
+use crate::host::Host;
+use clock::Clock;
+use metrics::Metric;
+use peers::Peers;
+use reports::Outbox;
+
+/// Largest body before a snapshot says otherwise.
+const DEFAULT_BODY_LIMIT: u64 = 8 << 20;
+/// Ticks while reports wait, or something else is on its way.
+const BUSY: Duration = Duration::from_millis(20);
+/// Ticks while there is nothing to do.
+const IDLE: Duration = Duration::from_millis(250);
+/// Time between two clearings of what is past its time.
+const TIDY_MS: u64 = 1_000;
+
+/// The state of one VM.
+#[derive(Debug, Default)]
+pub struct Gateway {
+    /// The plugin's configuration.
+    pub plugin: PluginConfig,
+    /// The clock that all other times are read from.
+    pub clock: Clock,
+    /// The snapshot.
+    pub replica: Replica,
+    /// What this proxy did since.
+    pub ledger: Ledger,
+    /// Other VMs of the proxy.
+    pub peers: Peers,
+    /// Reports to send.
+    pub reports: Outbox,
+    current_ms: u64,
+    tidied_ms: u64,
+    requests: u64,
+    busy: Option<bool>,
+}
+
+impl Gateway {
+    /// The state of a VM that starts.
+    #[must_use]
+    pub fn new(plugin: PluginConfig) -> Self {
+        Self { plugin, ..Self::default() }
+    }
+
+    /// Largest request body in bytes.
+    #[must_use]
+    pub fn body_limit(&self) -> usize {
+        let configured = self.replica.current().map_or(0, |snapshot| snapshot.config.backend.request_body_limit);
+        let limit = if configured == 0 { DEFAULT_BODY_LIMIT } else { configured };
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    }
+
+    /// What to do when nothing can be decided.
+    #[must_use]
+    pub fn failure_mode(&self) -> FailureMode {
+        match self.replica.current().map(|snapshot| snapshot.config.backend.failure_mode()) {
+            None => self.plugin.failure_mode,
+            Some(v1::FailureMode::Open) => FailureMode::Open,
+            Some(v1::FailureMode::Closed) => FailureMode::Closed,
+        }
+    }
+
+    /// Milliseconds since the snapshot was last known to be current.
+    #[must_use]
+    pub fn snapshot_age_ms(&self) -> u64 {
+        self.clock.last().saturating_sub(self.current_ms)
+    }
+
+    /// The snapshot is too old to trust its prefixes and loads.
+    #[must_use]
+    pub fn is_stale(&self, snapshot: &Snapshot) -> bool {
+        self.snapshot_age_ms() > snapshot.config.backend.stale_after_ms
+    }
+
+    /// A number for the next request.
+    pub fn next_request(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests
+    }
+
+    /// Notes a report, and sees that it will be sent soon.
+    pub fn report(&mut self, host: &dyn Host, request: u64, worker: Option<u32>, event: v1::report::Event) {
+        if !self.reports.push(request, worker, event) {
+            host.count(Metric::ReportsDropped, 1);
+        }
+        self.pace(host, true);
+    }
+
+    /// Ticks often or seldom from now on.
+    pub fn pace(&mut self, host: &dyn Host, busy: bool) {
+        if self.busy != Some(busy) {
+            self.busy = Some(busy);
+            host.tick_every(if busy { BUSY } else { IDLE });
+        }
+    }
+
+    /// A message of the control service was applied: what hangs on the snapshot follows.
+    pub fn applied(&mut self, host: &dyn Host, outcome: &Outcome) {
+        match outcome {
+            Outcome::Part => return,
+            Outcome::Current => {}
+            Outcome::Delta(changes) => {
+                self.ledger.changed(changes);
+                host.count(Metric::DeltasApplied, 1);
+            }
+            Outcome::Full => {
+                let loads = self.replica.current().map(|snapshot| snapshot.workers.keys().copied().collect());
+                self.ledger.changed(&Changes { loads: loads.unwrap_or_default(), emptied: Vec::new() });
+                self.tidy();
+                host.count(Metric::SnapshotsApplied, 1);
+            }
+        }
+        self.current_ms = self.clock.last();
+    }
+
+    /// On a tick: clears what is past its time, and shows the state.
+    pub fn tick(&mut self, host: &dyn Host) {
+        let now = self.clock.last();
+        if now.saturating_sub(self.tidied_ms) < TIDY_MS {
+            return;
+        }
+        self.tidied_ms = now;
+        self.tidy();
+        if let Some(snapshot) = self.replica.current() {
+            host.record(Metric::IndexBytes, snapshot.index.bytes() as u64);
+            host.record(Metric::IndexChunks, snapshot.index.chunks() as u64);
+            host.record(Metric::SnapshotSequence, snapshot.sequence);
+            host.record(Metric::SnapshotAge, self.snapshot_age_ms());
+        }
+    }
+
+    fn tidy(&mut self) {
+        if let Some(snapshot) = self.replica.current() {
+            self.ledger.tidy(|worker| snapshot.workers.contains_key(&worker), self.clock.last());
+        }
+    }
+}
