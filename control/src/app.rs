@@ -21,11 +21,9 @@ use crate::clock::Clock;
 use crate::core::{Core, Outputs};
 use crate::eds::{EdsService, Peers};
 use crate::metrics::Metrics;
-use crate::push::{Directory, SnapshotServer};
+use crate::push::{Directory, SnapshotServer, Timing};
 use crate::source::{Loader, watch as source};
 
-/// Silence after which a stream gets a heartbeat.
-const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long open streams have to end when the service stops.
 const GRACE: Duration = Duration::from_secs(5);
 /// Inputs that may wait for the core; beyond, whoever has more waits.
@@ -83,7 +81,7 @@ impl Service {
         let outputs = Outputs { directory, assignments, readiness };
         let core = Core::new(clock, metrics.clone(), outputs, inputs.clone());
         let snapshots =
-            SnapshotServer::new(directory_seen, inputs.clone(), metrics.clone(), shutdown.clone(), HEARTBEAT);
+            SnapshotServer::new(directory_seen, inputs.clone(), metrics.clone(), shutdown.clone(), Timing::default());
         let eds = EdsService::new(assignments_seen, peers.clone(), metrics.clone(), shutdown.clone());
         let pages = Admin { metrics, readiness: readiness_seen, status, peers };
         let loader = Loader::new(args.config.clone());
@@ -111,7 +109,9 @@ impl Service {
 
 async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     if !address.ip().is_loopback() {
-        tracing::warn!("{flag} {address}: reachable from other machines, without authentication; guard it by a network policy");
+        tracing::warn!(
+            "{flag} {address}: reachable from other machines, without authentication; guard it by a network policy"
+        );
     }
     TcpListener::bind(address)
         .await
@@ -120,8 +120,7 @@ async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
 
 async fn serve_grpc(listener: TcpListener, snapshots: SnapshotServer, eds: EdsService, shutdown: CancellationToken) {
     // Small messages must not wait for one another, and a proxy that vanished must show within half a minute.
-    let incoming =
-        TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(Duration::from_secs(15)));
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(Duration::from_secs(15)));
     let served = Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
@@ -142,3 +141,6 @@ async fn serve_admin(listener: TcpListener, pages: Admin, shutdown: Cancellation
         tracing::error!("the admin server stopped: {error}");
     }
 }
+
+#[cfg(test)]
+mod tests;

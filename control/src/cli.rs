@@ -42,8 +42,9 @@ pub enum LogFormat {
 /// # Errors
 /// When `filter` is no log filter, or logging was set up before.
 pub fn init_logging(format: LogFormat, filter: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|error| anyhow::anyhow!("--log {filter:?}: {error}; give a level (error, warn, info, debug, trace)"))?;
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
+        anyhow::anyhow!("--log {filter:?}: {error}; give a level (error, warn, info, debug, trace)")
+    })?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let set = match format {
         LogFormat::Text => builder.try_init(),

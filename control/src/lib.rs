@@ -18,3 +18,4 @@ pub mod scrape;
 pub mod source;
 pub mod state;
 pub mod tokenizer;
+pub mod truth;

@@ -43,13 +43,7 @@ impl Metrics {
         self.scrapes.get_or_create(&set_kind(set, kind)).inc();
     }
 
-    pub(crate) fn events(
-        &self,
-        set: &ObjectKey,
-        stored: u64,
-        other: u64,
-        skipped: impl Iterator<Item = (Skip, u32)>,
-    ) {
+    pub(crate) fn events(&self, set: &ObjectKey, stored: u64, other: u64, skipped: impl Iterator<Item = (Skip, u32)>) {
         self.kv_events.get_or_create(&set_kind(set, "batch")).inc();
         if stored > 0 {
             self.kv_events.get_or_create(&set_kind(set, "stored")).inc_by(stored);

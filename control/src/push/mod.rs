@@ -7,4 +7,7 @@ pub mod service;
 
 pub use channel::{Channel, Limits};
 pub use outbound::Command;
-pub use service::{Directory, SnapshotServer};
+pub use service::{Directory, SnapshotServer, Timing};
+
+#[cfg(test)]
+mod tests;

