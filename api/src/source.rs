@@ -9,12 +9,14 @@ use std::path::PathBuf;
 
 use crate::problem::{Problem, Problems};
 use crate::{Resources, check};
+use sink::Sink;
 
 mod document;
 mod files;
 mod locate;
 mod message;
 mod probe;
+mod sink;
 mod suggest;
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,10 @@ pub const MAX_FILE_BYTES: u64 = 4 << 20;
 pub const MAX_FILES: usize = 10_000;
 /// A file with more values, those that aliases repeat counted, is refused.
 pub const MAX_FILE_VALUES: usize = 1_000_000;
+/// More problems of one document are counted and not told.
+pub const MAX_DOCUMENT_PROBLEMS: usize = 50;
+/// More problems of one load are counted and not told.
+pub const MAX_PROBLEMS: usize = 1_000;
 
 /// A file's name and content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +51,9 @@ pub struct SourceFile {
 /// [`crate::check`] finds.
 pub fn load(paths: &[PathBuf]) -> Result<Resources, Problems> {
     let (files, problems) = files::collect(paths);
-    load_with(files, problems)
+    let mut sink = Sink::default();
+    problems.into_iter().for_each(|problem| sink.push(problem));
+    load_with(files, sink)
 }
 
 /// Loads files that are in memory.
@@ -53,33 +61,34 @@ pub fn load(paths: &[PathBuf]) -> Result<Resources, Problems> {
 /// # Errors
 /// As [`load`].
 pub fn load_files(files: Vec<SourceFile>) -> Result<Resources, Problems> {
-    load_with(files, Vec::new())
+    load_with(files, Sink::default())
 }
 
-fn load_with(files: Vec<SourceFile>, mut problems: Vec<Problem>) -> Result<Resources, Problems> {
+fn load_with(files: Vec<SourceFile>, mut sink: Sink) -> Result<Resources, Problems> {
     let mut resources = Resources::default();
-    let mut unread = document::Unread { anything: !problems.is_empty(), ..Default::default() };
+    let mut unread = document::Unread { anything: sink.len() > 0, ..Default::default() };
     let mut texts: BTreeMap<PathBuf, text::Text> = BTreeMap::new();
     for file in files {
         match text::Text::new(file) {
             Ok(text) => {
-                document::read_all(&text, &mut resources, &mut problems, &mut unread);
+                document::read_all(&text, &mut resources, &mut sink, &mut unread);
                 texts.insert(text.path.clone(), text);
             }
             Err(problem) => {
-                problems.push(problem);
+                sink.push(problem);
                 unread.anything = true;
             }
         }
     }
     for finding in check::check(&resources) {
         // What is missing may be what could not be read: that would be the same mistake reported twice.
-        if finding.missing.as_ref().is_some_and(|missing| unread.may_hold(missing)) {
+        let is_echo = finding.missing.as_ref().is_some_and(|missing| unread.may_hold(missing));
+        if is_echo || !sink.admit(&finding.origin) {
             continue;
         }
         let text = texts.get(&finding.origin.file);
         let document = text.and_then(|text| text.document(finding.origin.document));
-        problems.push(Problem {
+        sink.push(Problem {
             line: document.map_or(0, |document| document.line_of(&finding.path)),
             path: finding.path.to_string(),
             message: finding.message,
@@ -87,10 +96,5 @@ fn load_with(files: Vec<SourceFile>, mut problems: Vec<Problem>) -> Result<Resou
             file: finding.origin.file,
         });
     }
-    if problems.is_empty() {
-        return Ok(resources);
-    }
-    problems.sort();
-    problems.dedup();
-    Err(Problems(problems))
+    sink.finish().map(|()| resources)
 }

@@ -9,6 +9,7 @@ use crate::units::Period;
 use crate::{FieldPath, Resource};
 
 const MAX_RANKS: u32 = 256;
+const MAX_STATIC_WORKERS: usize = 1024;
 
 pub(super) fn check(set: &Resource<InferenceWorkerSetSpec>, to: &mut Reporter<'_>) {
     let spec = &set.spec;
@@ -78,6 +79,10 @@ type Use = (usize, &'static str);
 fn static_workers(spec: &InferenceWorkerSetSpec, to: &mut Reporter<'_>) {
     let list = spec.workers.static_workers.as_deref().unwrap_or_default();
     let place = FieldPath::spec("workers").key("static");
+    if list.len() > MAX_STATIC_WORKERS {
+        let message = format!("{} workers, where {MAX_STATIC_WORKERS} are the most", list.len());
+        return to.report(&place, message, "make several worker sets of them");
+    }
     to.names(&place, Some("name"), list.iter().map(|worker| worker.name.as_str()));
     let mut uses: BTreeMap<(IpAddr, u16), Use> = BTreeMap::new();
     for (index, worker) in list.iter().enumerate() {

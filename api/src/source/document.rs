@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::MAX_FILE_VALUES;
 use super::message::translate;
 use super::probe::Probe;
+use super::sink::Sink;
 use super::suggest;
 use super::text::{Document, Text};
 use crate::resources::PolicyTestDocument;
@@ -48,11 +49,11 @@ impl Unread {
 }
 
 /// Reads every document of a file.
-pub(super) fn read_all(text: &Text, resources: &mut Resources, problems: &mut Vec<Problem>, unread: &mut Unread) {
+pub(super) fn read_all(text: &Text, resources: &mut Resources, sink: &mut Sink, unread: &mut Unread) {
     let mut budget = MAX_FILE_VALUES;
     for (index, document) in text.documents().enumerate() {
         let mut reader =
-            Reader { text, document, origin: Origin { file: text.path.clone(), document: index }, problems, unread };
+            Reader { text, document, origin: Origin { file: text.path.clone(), document: index }, sink, unread };
         reader.read(&mut budget, resources);
     }
 }
@@ -61,7 +62,7 @@ struct Reader<'a> {
     text: &'a Text,
     document: Document<'a>,
     origin: Origin,
-    problems: &'a mut Vec<Problem>,
+    sink: &'a mut Sink,
     unread: &'a mut Unread,
 }
 
@@ -93,7 +94,10 @@ struct Metadata {
 
 impl Reader<'_> {
     fn problem(&mut self, path: &FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
-        self.problems.push(Problem {
+        if !self.sink.admit(&self.origin) {
+            return;
+        }
+        self.sink.push(Problem {
             file: self.text.path.clone(),
             line: self.document.line_of(path),
             path: path.to_string(),
@@ -108,7 +112,7 @@ impl Reader<'_> {
             Ok(false) => return,
             Err(error) => {
                 self.unread.anything = true;
-                return self.problems.push(Problem {
+                return self.sink.push(Problem {
                     file: self.text.path.clone(),
                     line: error.line,
                     path: String::new(),
@@ -140,14 +144,14 @@ impl Reader<'_> {
             self.problem(&root, "not a resource", "a document is a mapping with apiVersion, kind, metadata and spec");
             return None;
         };
-        let before = self.problems.len();
+        let before = self.sink.len();
         let api_version = self.word(&root.key("apiVersion"), header.api_version.as_ref());
         if let Some(version) = api_version.filter(|version| version != API_VERSION) {
             let message = format!("unknown apiVersion `{version}`");
             self.problem(&root.key("apiVersion"), message, format!("write {API_VERSION}"));
         }
         let kind_name = self.word(&root.key("kind"), header.kind.as_ref());
-        if kind_name.as_deref() == Some(POLICY_TEST) && self.problems.len() == before {
+        if kind_name.as_deref() == Some(POLICY_TEST) && self.sink.len() == before {
             match self.document.read(PhantomData::<Value>) {
                 Ok(document) => {
                     resources.policy_tests.push(PolicyTestDocument { origin: self.origin.clone(), document })
@@ -165,7 +169,7 @@ impl Reader<'_> {
         }
         let key = self.key(header.metadata.as_ref());
         let result = kind.zip(key);
-        if self.problems.len() > before {
+        if self.sink.len() > before {
             match result {
                 Some(resource) => drop(self.unread.resources.insert(resource)),
                 None => self.unread.anything = true,
@@ -214,7 +218,7 @@ impl Reader<'_> {
         key: &ObjectKey,
         into: &mut BTreeMap<ObjectKey, Resource<S>>,
     ) -> bool {
-        let before = self.problems.len();
+        let before = self.sink.len();
         let mut notes = Notes::default();
         let body = self.document.read(Strict::<Body<S>>::new(&mut notes));
         for path in notes.unknown {
@@ -250,7 +254,7 @@ impl Reader<'_> {
                 }
             },
         }
-        self.problems.len() == before
+        self.sink.len() == before
     }
 
     fn first_place(&self, origin: &Origin) -> String {

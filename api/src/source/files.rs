@@ -49,7 +49,8 @@ impl Collector {
             }
             match fs::metadata(&path) {
                 Ok(metadata) if metadata.is_dir() => self.folder(&path, depth + 1),
-                Ok(_) if is_resource_file(&path) => self.file(&path),
+                // Reading a pipe would wait for whoever writes to it.
+                Ok(metadata) if metadata.is_file() && is_resource_file(&path) => self.file(&path),
                 Ok(_) => {}
                 // Gone since the folder was listed, or a dangling link.
                 Err(error) if is_resource_file(&path) => self.unreadable(&path, &error),

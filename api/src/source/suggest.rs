@@ -1,5 +1,7 @@
 //! What a user may have meant by an unknown word.
 
+use std::sync::OnceLock;
+
 use kube::CustomResourceExt;
 use serde_json::Value;
 
@@ -18,19 +20,8 @@ pub(super) fn fields(kind: Kind, place: &FieldPath) -> Vec<String> {
     if let Some(fixed) = fixed {
         return fixed.map(String::from).to_vec();
     }
-    let definition = match kind {
-        Kind::GatewayBackend => GatewayBackend::crd(),
-        Kind::InferencePool => InferencePool::crd(),
-        Kind::InferenceProvider => InferenceProvider::crd(),
-        Kind::InferencePolicy => InferencePolicy::crd(),
-        Kind::InferenceWorkerSet => InferenceWorkerSet::crd(),
-    };
-    let versions = definition.spec.versions.into_iter();
-    let schema = versions.filter_map(|v| v.schema?.open_api_v3_schema).next();
-    let Some(Ok(root)) = schema.map(serde_json::to_value) else {
-        return Vec::new();
-    };
-    let mut schema = Some(&root);
+    let root = schema(kind);
+    let mut schema = Some(root);
     for step in steps {
         schema = schema.and_then(|schema| match step {
             Step::Key(key) => schema.get("properties")?.get(key),
@@ -41,6 +32,22 @@ pub(super) fn fields(kind: Kind, place: &FieldPath) -> Vec<String> {
     let mut names: Vec<String> = properties.map(|p| p.keys().cloned().collect()).unwrap_or_default();
     names.sort();
     names
+}
+
+/// The schema of a kind, as its CRD has it; made once, since that takes milliseconds.
+fn schema(kind: Kind) -> &'static Value {
+    static SCHEMAS: [OnceLock<Value>; 5] = [const { OnceLock::new() }; 5];
+    SCHEMAS[kind as usize].get_or_init(|| {
+        let definition = match kind {
+            Kind::GatewayBackend => GatewayBackend::crd(),
+            Kind::InferencePool => InferencePool::crd(),
+            Kind::InferenceProvider => InferenceProvider::crd(),
+            Kind::InferencePolicy => InferencePolicy::crd(),
+            Kind::InferenceWorkerSet => InferenceWorkerSet::crd(),
+        };
+        let schema = definition.spec.versions.into_iter().find_map(|version| version.schema?.open_api_v3_schema);
+        serde_json::to_value(schema).unwrap_or_default()
+    })
 }
 
 /// The remedy for an unknown word among known ones.

@@ -76,3 +76,47 @@ fn a_byte_order_mark_and_windows_line_ends_are_fine() {
     let text = format!("\u{feff}{}", provider("a"));
     assert_eq!(problems("a.yaml", &text), [""; 0]);
 }
+
+#[test]
+fn a_flood_of_problems_is_cut_short_and_counted() {
+    let unknown: String = (0..20_000).map(|n| format!("  field{n}: 1\n")).collect();
+    let text =
+        "apiVersion: kinference.dev/v1alpha1\nkind: InferencePool\nmetadata: {name: a}\nspec:\n".to_string() + &unknown;
+    let found = problems("a.yaml", &text);
+    assert_eq!(found.len(), MAX_DOCUMENT_PROBLEMS + 1, "{found:?}");
+    assert!(
+        found.last().unwrap().ends_with(" more problems from here on (they show when some of the others are solved)")
+    );
+    let many: String = (0..2_000).map(|n| provider(&format!("p{n}")).replace("name: m", "nam: m") + "---\n").collect();
+    assert_eq!(problems("a.yaml", &many).len(), MAX_PROBLEMS + 1);
+}
+
+#[test]
+fn no_cut_and_no_wrong_byte_makes_it_panic() {
+    let whole = include_str!("all.yaml").as_bytes();
+    let load = |content: Vec<u8>| load_files(vec![SourceFile { path: "a.yaml".into(), content }]);
+    let mut refused = 0;
+    for at in (0..whole.len()).step_by(29) {
+        refused += usize::from(load(whole[..at].to_vec()).is_err());
+        for byte in [0, b'"', b'{', b'-', b':', b'*', b'\n', 0xff] {
+            let mut content = whole.to_vec();
+            content[at] = byte;
+            refused += usize::from(load(content).is_err());
+        }
+    }
+    assert!(refused > whole.len() / 29, "{refused}");
+}
+
+#[test]
+fn too_many_static_workers_are_refused_at_once() {
+    let workers: String =
+        (0..1025).map(|n| format!("{{name: w{n}, address: 10.0.{}.{}}}, ", n / 256, n % 256)).collect();
+    let text = format!(
+        "apiVersion: kinference.dev/v1alpha1\nkind: InferenceWorkerSet\nmetadata: {{name: a}}\nspec:\n  \
+         model: {{name: m, tokenizer: {{path: x}}}}\n  workers: {{dataParallelSize: 256, static: [{workers}]}}\n"
+    );
+    assert_eq!(
+        problems("a.yaml", &text),
+        ["a.yaml:6: spec.workers.static: 1025 workers, where 1024 are the most (make several worker sets of them)"]
+    );
+}
