@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_se
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
@@ -37,7 +37,7 @@ pub struct Service {
     /// Where the HTTP pages are.
     pub admin: SocketAddr,
     shutdown: CancellationToken,
-    tasks: Vec<JoinHandle<()>>,
+    tasks: JoinSet<()>,
 }
 
 /// Completes on SIGTERM or SIGINT.
@@ -86,23 +86,29 @@ impl Service {
         let pages = Admin { metrics, readiness: readiness_seen, status, peers };
         let loader = Loader::new(args.config.clone());
 
-        let tasks = vec![
-            tokio::spawn(core.run(input_queue, status_queue, shutdown.clone())),
-            tokio::spawn(source::run(loader, inputs, shutdown.clone())),
-            tokio::spawn(serve_grpc(listener, snapshots, eds, shutdown.clone())),
-            tokio::spawn(serve_admin(admin_listener, pages, shutdown.clone())),
-        ];
+        let mut tasks = JoinSet::new();
+        tasks.spawn(core.run(input_queue, status_queue, shutdown.clone()));
+        tasks.spawn(source::run(loader, inputs, shutdown.clone()));
+        tasks.spawn(serve_grpc(listener, snapshots, eds, shutdown.clone()));
+        tasks.spawn(serve_admin(admin_listener, pages, shutdown.clone()));
         Ok(Self { grpc, admin, shutdown, tasks })
     }
 
+    /// Returns when a part of the service ended by itself, which none should: better to end and be restarted than to
+    /// serve a state that no longer changes.
+    pub async fn failed(&mut self) -> anyhow::Error {
+        match self.tasks.join_next().await {
+            Some(Err(error)) => anyhow::anyhow!("a part of the service failed: {error}"),
+            Some(Ok(())) | None => anyhow::anyhow!("a part of the service ended by itself; the log says why"),
+        }
+    }
+
     /// Ends all streams, gives them a few seconds, and returns when everything has stopped.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
         self.shutdown.cancel();
-        let deadline = tokio::time::Instant::now() + GRACE;
-        for mut task in self.tasks {
-            if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
-                task.abort();
-            }
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(GRACE, all).await.is_err() {
+            self.tasks.shutdown().await;
         }
     }
 }

@@ -8,10 +8,12 @@ async fn main() -> anyhow::Result<()> {
     let args = cli::Args::parse();
     cli::init_logging(args.log_format, &args.log)?;
     let stop = app::stop_signal()?;
-    let service = app::Service::start(&args).await?;
+    let mut service = app::Service::start(&args).await?;
     println!("listening grpc={} admin={}", service.grpc, service.admin);
-    stop.await;
-    tracing::info!("stopping");
+    tokio::select! {
+        () = stop => tracing::info!("stopping"),
+        error = service.failed() => return Err(error),
+    }
     service.stop().await;
     Ok(())
 }

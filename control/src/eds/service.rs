@@ -40,7 +40,10 @@ impl EdsService {
     }
 
     /// Runs one stream's conversation.
-    fn converse<D: Dialect>(&self, mut requests: Streaming<D::Request>) -> BoxStream<'static, Result<D::Response, Status>> {
+    fn converse<D: Dialect>(
+        &self,
+        mut requests: Streaming<D::Request>,
+    ) -> BoxStream<'static, Result<D::Response, Status>> {
         let (sender, receiver) = mpsc::channel(2);
         let Self { mut assignments, peers, metrics, shutdown } = self.clone();
         tokio::spawn(async move {
@@ -71,7 +74,9 @@ impl EdsService {
                     () = shutdown.cancelled() => break,
                 }
                 let Some(current) = assignments.borrow_and_update().clone() else { continue };
-                if let (Some(id), Some((version, response))) = (peer, dialect.answer(&current, &(nonce + 1).to_string())) {
+                if let (Some(id), Some((version, response))) =
+                    (peer, dialect.answer(&current, &(nonce + 1).to_string()))
+                {
                     nonce += 1;
                     metrics.eds_updates.inc();
                     peers.update(id, |peer| peer.sent = version);
@@ -142,7 +147,8 @@ impl Dialect for StateOfTheWorld {
 
     fn answer(&mut self, current: &Assignments, nonce: &str) -> Option<(String, DiscoveryResponse)> {
         let version = current.version_of(&self.names);
-        if self.names.is_empty() || self.sent.as_ref().is_some_and(|sent| (&sent.0, &sent.1) == (&version, &self.names)) {
+        if self.names.is_empty() || self.sent.as_ref().is_some_and(|sent| (&sent.0, &sent.1) == (&version, &self.names))
+        {
             return None;
         }
         self.sent = Some((version.clone(), self.names.clone()));

@@ -66,7 +66,11 @@ impl Control {
 }
 
 async fn next<T>(stream: &mut Streaming<T>) -> T {
-    tokio::time::timeout(DEADLINE, stream.message()).await.expect("no response came").unwrap().expect("the stream ended")
+    tokio::time::timeout(DEADLINE, stream.message())
+        .await
+        .expect("no response came")
+        .unwrap()
+        .expect("the stream ended")
 }
 
 async fn nothing<T: std::fmt::Debug>(stream: &mut Streaming<T>) {
@@ -170,7 +174,9 @@ async fn delta() {
     let first = next(&mut hear).await;
     let of = |response: &DeltaDiscoveryResponse| {
         let listed = response.resources.iter();
-        listed.map(|one| (one.name.clone(), addresses(&one.resource.as_ref().unwrap().value))).collect::<BTreeMap<_, _>>()
+        listed
+            .map(|one| (one.name.clone(), addresses(&one.resource.as_ref().unwrap().value)))
+            .collect::<BTreeMap<_, _>>()
     };
     assert_eq!(of(&first)[CLUSTER], ["10.0.0.1|8000"]);
     assert!(of(&first)["kinference_workers/default/gone"].is_empty());

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Request, StatusCode, header};
-use kinference_protocol::v1::{self, PrefixMode};
+use kinference_protocol::v1::{self, Normalization, PrefixMode};
 use kinference_routing::openai;
 use kinference_routing::prompt::{self, PromptText};
 use kinference_routing::snapshot::WorkerSet;
@@ -29,37 +29,47 @@ const MAX_ANSWER_BYTES: usize = 4 << 20;
 
 /// Asks one engine process about every probe.
 pub async fn check(client: &HttpClient, check: &Check) -> Verdict {
-    let set = match worker_set(check) {
-        Ok(set) => set,
-        Err(why) => return Verdict::Different(why),
-    };
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let mut compared = 0;
+    let mut answers = Vec::new();
     for probe in PROBES {
-        let Some(ours) = ours(probe, check, &set, now) else {
-            // The filter makes no claim about what it cannot render.
-            continue;
-        };
         match ask(client, check, probe).await {
-            Answer::Tokens(tokens) => {
-                compared += 1;
-                if let Err(why) = compare(&ours, &tokens, check) {
-                    return Verdict::Different(format!("probe {:?}: {why}", probe.name));
-                }
-            }
+            Answer::Tokens(tokens) => answers.push((probe, tokens)),
             // The engine refuses such a conversation, so there is nothing in its cache that could be claimed wrongly.
             Answer::Refused => {}
             Answer::Unavailable(why) => return Verdict::NoAnswer(format!("{}: {why}", check.address)),
         }
     }
-    match compared {
-        0 => Verdict::Different("the engine refused every probe".into()),
-        _ => Verdict::Equal,
+    judge(check, &answers)
+}
+
+/// Compares with the normalization that the tokenizer's files state, and then with the other: engines go by the model's
+/// family, not by the files.
+fn judge(check: &Check, answers: &[(&Probe, Vec<u32>)]) -> Verdict {
+    let stated = check.tokenizer.normalization;
+    let other = if stated == Normalization::Nfc { Normalization::None } else { Normalization::Nfc };
+    match compare_all(check, stated, answers) {
+        Ok(()) => Verdict::Equal(stated),
+        Err(why) => match compare_all(check, other, answers) {
+            Ok(()) => Verdict::Equal(other),
+            Err(_) => Verdict::Different(why),
+        },
     }
 }
 
+fn compare_all(check: &Check, normalization: Normalization, answers: &[(&Probe, Vec<u32>)]) -> Result<(), String> {
+    let set = worker_set(check, normalization)?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut compared = 0;
+    for (probe, tokens) in answers {
+        // The filter makes no claim about what it cannot render.
+        let Some(ours) = ours(probe, check, &set, now) else { continue };
+        compare(&ours, tokens, check).map_err(|why| format!("probe {:?}: {why}", probe.name))?;
+        compared += 1;
+    }
+    if compared == 0 { Err("there is no probe that both render".into()) } else { Ok(()) }
+}
+
 /// The set as a filter would have it in event mode.
-fn worker_set(check: &Check) -> Result<WorkerSet, String> {
+fn worker_set(check: &Check, normalization: Normalization) -> Result<WorkerSet, String> {
     let template = match &check.template {
         None => None,
         Some(template) => {
@@ -70,7 +80,7 @@ fn worker_set(check: &Check) -> Result<WorkerSet, String> {
     };
     let wire = v1::WorkerSet {
         prefix_mode: PrefixMode::Events.into(),
-        normalization: check.tokenizer.normalization.into(),
+        normalization: normalization.into(),
         completion_prefix: check.tokenizer.completion_prefix.clone(),
         ..Default::default()
     };

@@ -25,7 +25,10 @@ macro_rules! tools {
 }
 
 pub(super) const PROBES: &[Probe] = &[
-    Probe { name: "one question", body: r#"{"messages": [{"role": "user", "content": "What is the capital of France?"}]}"# },
+    Probe {
+        name: "one question",
+        body: r#"{"messages": [{"role": "user", "content": "What is the capital of France?"}]}"#,
+    },
     Probe {
         name: "several turns",
         body: r#"{"messages": [

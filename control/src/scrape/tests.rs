@@ -50,21 +50,28 @@ async fn a_page_is_read_again_and_again() {
     let address = engine().await;
     for result in results(target(address, "/metrics"), 3).await {
         let figures = result.unwrap().of(None).unwrap();
-        assert_eq!(figures, RankMetrics {
-            running: Some(0.0),
-            waiting: Some(0.0),
-            kv_usage: Some(0.0),
-            awake: Some(true),
-            block_tokens: Some(32)
-        });
+        assert_eq!(
+            figures,
+            RankMetrics {
+                running: Some(0.0),
+                waiting: Some(0.0),
+                kv_usage: Some(0.0),
+                awake: Some(true),
+                block_tokens: Some(32)
+            }
+        );
     }
 }
 
 #[tokio::test]
 async fn faults_are_told_apart() {
     let address = engine().await;
-    assert!(matches!(&results(target(address, "/broken"), 1).await[0], Err(ScrapeError::Bad(why)) if why.contains("500")));
-    assert!(matches!(&results(target(address, "/none"), 1).await[0], Err(ScrapeError::Bad(why)) if why.contains("404")));
+    assert!(
+        matches!(&results(target(address, "/broken"), 1).await[0], Err(ScrapeError::Bad(why)) if why.contains("500"))
+    );
+    assert!(
+        matches!(&results(target(address, "/none"), 1).await[0], Err(ScrapeError::Bad(why)) if why.contains("404"))
+    );
     assert_eq!(results(target(address, "/hang"), 1).await[0], Err(ScrapeError::Timeout));
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let nobody = closed.local_addr().unwrap();

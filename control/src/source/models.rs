@@ -41,11 +41,15 @@ impl Models {
         let folder = match &set.tokenizer {
             TokenizerSource::Folder(folder) => folder,
             TokenizerSource::ConfigMap(name) => {
-                return Err(format!("a tokenizer from ConfigMap {name:?} needs Kubernetes; with files, use tokenizer.path"));
+                return Err(format!(
+                    "a tokenizer from ConfigMap {name:?} needs Kubernetes; with files, use tokenizer.path"
+                ));
             }
             TokenizerSource::HuggingFace(hub) => {
                 let repository = &hub.repository;
-                return Err(format!("fetching {repository:?} is not supported yet; download it and use tokenizer.path"));
+                return Err(format!(
+                    "fetching {repository:?} is not supported yet; download it and use tokenizer.path"
+                ));
             }
         };
         let fingerprint = tokenizer_fingerprint(folder);

@@ -80,7 +80,9 @@ impl Watched {
 
     async fn workers(&mut self) -> usize {
         let plan = self.next().await.unwrap_or_else(|problems| panic!("{problems:?}"));
-        let kinference_api::compile::WorkersSpec::Static(list) = &plan.fleets[0].worker_sets[0].workers else { panic!() };
+        let kinference_api::compile::WorkersSpec::Static(list) = &plan.fleets[0].worker_sets[0].workers else {
+            panic!()
+        };
         list.len()
     }
 }

@@ -55,7 +55,10 @@ fn hash_folder(folder: &Path, hasher: &mut impl Hasher, depth: u32) {
             if depth > 0 {
                 hash_folder(&path, hasher, depth - 1);
             }
-        } else if path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known)) {
+        } else if path
+            .extension()
+            .is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known))
+        {
             path.hash(hasher);
             std::fs::read(&path).ok().hash(hasher);
         }

@@ -84,26 +84,37 @@ impl Backend {
         self.told = None;
     }
 
-    /// What filters must be told now. `workers` lists all workers of the backend; absent: it is not time to tell them,
-    /// unless a new epoch needs them, for which it is called.
+    /// What filters must be told now. `config` is absent when it cannot have changed. `workers` lists all workers of the
+    /// backend, and is called when it is time (`due`) to tell them, or when a new epoch needs them.
     pub(super) fn advance(
         &mut self,
-        mut config: v1::Config,
+        config: Option<v1::Config>,
         due: bool,
         workers: impl FnOnce() -> Vec<v1::Worker>,
     ) -> Vec<Push> {
         let change = self.store.take_delta();
-        if let Some(backend) = &mut config.backend {
+        let mut config = match (config, &self.told) {
+            (None, Some(told)) if change == Change::Full => Some(told.config.clone()),
+            (None, None) => return Vec::new(),
+            (config, _) => config,
+        };
+        if let Some(backend) = config.as_mut().and_then(|config| config.backend.as_mut()) {
             backend.chunk_bytes = self.store.chunk_bytes();
         }
-        let same_meaning = self.told.as_ref().is_some_and(|told| same_meaning(&told.config, &config));
-        let Some(told) = self.told.as_mut().filter(|_| same_meaning && change != Change::Full) else {
-            return vec![self.start_epoch(config, workers())];
+        let told = match (&mut self.told, config.take()) {
+            (Some(told), Some(now)) if change == Change::Full || !same_meaning(&told.config, &now) => {
+                return vec![self.start_epoch(now, workers())];
+            }
+            (None, Some(now)) => return vec![self.start_epoch(now, workers())],
+            (Some(told), now) => {
+                config = now.filter(|now| *now != told.config);
+                told
+            }
+            (None, None) => return Vec::new(),
         };
-        let config = (config != told.config).then(|| {
-            told.config = config.clone();
-            config
-        });
+        if let Some(now) = &config {
+            told.config.clone_from(now);
+        }
         let workers = if due { worker_changes(told, workers()) } else { None };
         let prefix = match change {
             Change::Delta(prefix) => visible(prefix, &told.event_pages),
@@ -157,13 +168,13 @@ fn store_budget(fleet: &FleetSpec) -> u64 {
 /// True when chunks, namespaces and the origin of each set's prefixes mean the same in both. Sets that come or go do not
 /// change what the others mean.
 fn same_meaning(told: &v1::Config, now: &v1::Config) -> bool {
-    let grid = |config: &v1::Config| config.backend.as_ref().map(|backend| (backend.chunk_bytes, backend.index_max_bytes));
+    let grid =
+        |config: &v1::Config| config.backend.as_ref().map(|backend| (backend.chunk_bytes, backend.index_max_bytes));
     let sets: BTreeMap<u32, &v1::WorkerSet> = told.worker_sets.iter().map(|set| (set.id, set)).collect();
     grid(told) == grid(now)
         && now.worker_sets.iter().all(|set| {
-            sets.get(&set.id).is_none_or(|before| {
-                before.prefix_domain == set.prefix_domain && before.prefix_mode == set.prefix_mode
-            })
+            sets.get(&set.id)
+                .is_none_or(|before| before.prefix_domain == set.prefix_domain && before.prefix_mode == set.prefix_mode)
         })
 }
 

@@ -22,13 +22,18 @@ impl Fleet {
                 tracing::info!(backends = self.backends.len(), workers = self.workers.len(), "configuration in force");
             }
             Err(problems) => {
-                let kept = if self.config.in_force { "the last good one stays in force" } else { "waiting for it to be mended" };
+                let kept = if self.config.in_force {
+                    "the last good one stays in force"
+                } else {
+                    "waiting for it to be mended"
+                };
                 tracing::error!("the configuration is not valid; {kept}:\n{}", problems.join("\n"));
                 self.config.problems = problems;
             }
         }
         self.rewired = true;
         self.urgent = true;
+        self.config_dirty = true;
     }
 
     fn take_plan(&mut self, plan: Plan, now: u64) {

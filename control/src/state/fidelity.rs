@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kinference_api::ObjectKey;
-use kinference_protocol::v1;
+use kinference_protocol::v1::{self, Normalization};
 
 use crate::tokenizer::Tokenizer;
 
@@ -38,8 +38,9 @@ pub struct Check {
 /// What came of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Every probe gave the same text.
-    Equal,
+    /// Every probe gave the same text, with this normalization. Engines normalize as their code for the model's family
+    /// does, whatever the tokenizer's files say.
+    Equal(Normalization),
     /// A probe gave another text: which one, and where it differs. Holds no user's text.
     Different(String),
     /// The process could not be asked.
@@ -68,10 +69,15 @@ impl Checked {
         self.next_at = 0;
     }
 
+    /// True when it is time to ask.
+    pub(super) fn is_due(&self, now: u64) -> bool {
+        let waiting = self.asked.is_some_and(|asked| now < asked + LOST_MS);
+        !self.done && !waiting && now >= self.next_at
+    }
+
     /// True when it is time to ask; notes that it was.
     pub(super) fn ask(&mut self, generation: u64, now: u64) -> bool {
-        let waiting = self.asked.is_some_and(|asked| now < asked + LOST_MS);
-        if self.done || waiting || now < self.next_at {
+        if !self.is_due(now) {
             return false;
         }
         self.generation = generation;
@@ -85,14 +91,15 @@ impl Checked {
             return;
         }
         self.asked = None;
-        self.done = verdict == Verdict::Equal;
+        self.done = matches!(verdict, Verdict::Equal(_));
         match &verdict {
-            Verdict::Equal => {}
+            Verdict::Equal(_) => {}
             Verdict::Different(_) => self.next_at = now + RECHECK_MS,
             Verdict::NoAnswer(_) => self.next_at = now + RETRY_MS,
         }
         // A process that is away for a moment does not take back what it said.
-        if !matches!((&self.verdict, &verdict), (Some(Verdict::Equal | Verdict::Different(_)), Verdict::NoAnswer(_))) {
+        if !matches!((&self.verdict, &verdict), (Some(Verdict::Equal(_) | Verdict::Different(_)), Verdict::NoAnswer(_)))
+        {
             self.verdict = Some(verdict);
         }
     }
@@ -104,7 +111,12 @@ pub(super) fn together<'a>(all: impl Iterator<Item = &'a Checked>) -> Option<Ver
     for checked in all {
         match &checked.verdict {
             Some(Verdict::Different(why)) => return Some(Verdict::Different(why.clone())),
-            Some(Verdict::Equal) => found = Some(Verdict::Equal),
+            Some(Verdict::Equal(now)) => match found {
+                Some(Verdict::Equal(before)) if before != *now => {
+                    return Some(Verdict::Different("the workers normalize text differently from one another".into()));
+                }
+                _ => found = Some(Verdict::Equal(*now)),
+            },
             Some(Verdict::NoAnswer(why)) if found.is_none() => found = Some(Verdict::NoAnswer(why.clone())),
             _ => {}
         }
@@ -115,6 +127,8 @@ pub(super) fn together<'a>(all: impl Iterator<Item = &'a Checked>) -> Option<Ver
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const EQUAL: Verdict = Verdict::Equal(Normalization::None);
 
     fn different() -> Verdict {
         Verdict::Different("probe 1".into())
@@ -128,10 +142,10 @@ mod tests {
         checked.answered(1, Verdict::NoAnswer("refused".into()), 20);
         assert!(!checked.ask(1, 21));
         assert!(checked.ask(1, 20 + RETRY_MS));
-        checked.answered(1, Verdict::Equal, 3000);
+        checked.answered(1, EQUAL, 3000);
         assert!(!checked.ask(1, 1_000_000));
         checked.came_back();
-        assert_eq!(checked.verdict, Some(Verdict::Equal));
+        assert_eq!(checked.verdict, Some(EQUAL));
         assert!(checked.ask(1, 1_000_001));
     }
 
@@ -141,7 +155,7 @@ mod tests {
         assert!(checked.ask(1, 0));
         checked.reset();
         assert!(checked.ask(2, 1));
-        checked.answered(1, Verdict::Equal, 2);
+        checked.answered(1, EQUAL, 2);
         assert_eq!(checked.verdict, None);
         checked.answered(2, different(), 3);
         assert_eq!(checked.verdict, Some(different()));
@@ -153,10 +167,12 @@ mod tests {
     #[test]
     fn one_that_disagrees_speaks_for_the_set() {
         let with = |verdict| Checked { verdict, ..Checked::default() };
-        let all = [with(Some(Verdict::Equal)), with(None), with(Some(Verdict::NoAnswer("x".into())))];
-        assert_eq!(together(all.iter()), Some(Verdict::Equal));
-        let all = [with(Some(Verdict::Equal)), with(Some(different()))];
+        let all = [with(Some(EQUAL)), with(None), with(Some(Verdict::NoAnswer("x".into())))];
+        assert_eq!(together(all.iter()), Some(EQUAL));
+        let all = [with(Some(EQUAL)), with(Some(different()))];
         assert_eq!(together(all.iter()), Some(different()));
         assert_eq!(together([with(None)].iter()), None);
+        let all = [with(Some(EQUAL)), with(Some(Verdict::Equal(Normalization::Nfc)))];
+        assert!(matches!(together(all.iter()), Some(Verdict::Different(_))));
     }
 }

@@ -58,6 +58,8 @@ pub struct Fleet {
     pub(super) urgent: bool,
     workers_told_at: u64,
     slow_at: u64,
+    /// Something in the snapshots' configuration may have changed.
+    pub(super) config_dirty: bool,
     /// The wiring of edges changed since it was last asked for.
     pub(super) rewired: bool,
 }
@@ -82,6 +84,7 @@ impl Fleet {
             urgent: false,
             workers_told_at: 0,
             slow_at: 0,
+            config_dirty: false,
             rewired: false,
         }
     }
@@ -120,10 +123,10 @@ impl Fleet {
     ) {
         let Some(of_set) = self.sets.get_mut(set) else { return };
         let mut failed = None;
-        for worker in self.workers.values_mut().filter(|w| w.wanted.name.set == *set && w.wanted.address == address) {
+        for worker in self.workers.values_mut().filter(|w| w.wanted.address == address && w.wanted.name.set == *set) {
             let figures = result.clone().and_then(|metrics| of_rank(&metrics, worker.wanted.rank));
             if let Ok(RankMetrics { block_tokens: Some(tokens), .. }) = figures {
-                of_set.learn_block(tokens);
+                self.config_dirty |= of_set.learn_block(tokens);
             }
             failed = figures.as_ref().err().cloned();
             worker.health.scraped(figures, began, now);
@@ -135,11 +138,12 @@ impl Fleet {
     fn checked(&mut self, set: &ObjectKey, address: SocketAddr, generation: u64, verdict: Verdict, now: u64) {
         let Some(of_set) = self.sets.get_mut(set) else { return };
         let before = of_set.mode();
-        for worker in self.workers.values_mut().filter(|w| w.wanted.name.set == *set && w.wanted.address == address) {
+        for worker in self.workers.values_mut().filter(|w| w.wanted.address == address && w.wanted.name.set == *set) {
             worker.checked.answered(generation, verdict.clone(), now);
         }
         of_set.judge(self.workers.values().filter(|w| w.wanted.name.set == *set).map(|w| &w.checked));
         let after = of_set.mode();
+        self.config_dirty = true;
         if before != after {
             tracing::info!(worker_set = %set, "{}", match after {
                 super::set::Mode::Events => "prompt text is equal to the engine's: events are used".to_owned(),
@@ -162,18 +166,10 @@ impl Fleet {
         if due {
             self.workers_told_at = now;
         }
+        let config_dirty = std::mem::take(&mut self.config_dirty);
         let mut pushes = Vec::new();
         for backend in self.backends.values_mut() {
-            let assets = backend.fleet.worker_sets.iter().filter_map(|spec| {
-                Some((spec.key.clone(), self.sets.get(&spec.key)?.assets()))
-            });
-            let config = match compile::config(&backend.fleet, &assets.collect()) {
-                Ok(config) => config,
-                Err(error) => {
-                    tracing::error!(backend = %backend.fleet.backend, "{error}");
-                    continue;
-                }
-            };
+            let config = if config_dirty { config_of(backend, &self.sets) } else { None };
             let (workers, sets, traffic) = (&self.workers, &self.sets, &self.traffic);
             let ids: BTreeSet<u32> = backend.fleet.worker_sets.iter().map(|set| set.id).collect();
             pushes.extend(backend.advance(config, due, || wires(workers, sets, traffic, &ids, now)));
@@ -199,7 +195,7 @@ impl Fleet {
             let measured = backend.store.stats().bytes_per_token;
             for set in self.sets.values_mut() {
                 if let Some(bytes) = measured.get(&super::backend::by_events(set.id)) {
-                    set.learn_bytes_per_token(*bytes);
+                    self.config_dirty |= set.learn_bytes_per_token(*bytes);
                 }
             }
         }
@@ -253,9 +249,7 @@ impl Fleet {
 
     /// Which KV events to follow.
     pub fn subscriptions(&self) -> Vec<Subscription> {
-        let usable = |worker: &&Worker| {
-            self.sets.get(&worker.wanted.name.set).is_some_and(|set| set.can_use_events().is_ok())
-        };
+        let usable = |worker: &&Worker| self.sets.get(&worker.wanted.name.set).is_some_and(Set::events_possible);
         self.workers.values().filter(usable).filter_map(Worker::wants_events).collect()
     }
 
@@ -264,9 +258,13 @@ impl Fleet {
         let mut checks: BTreeMap<(&ObjectKey, SocketAddr), Check> = BTreeMap::new();
         for worker in self.workers.values_mut() {
             let Some(set) = self.sets.get(&worker.wanted.name.set) else { continue };
-            let Ok(tokenizer) = set.can_use_events() else { continue };
-            let ready = worker.health.state(now) == v1::WorkerState::Ready;
-            if ready && worker.checked.ask(set.generation, now) {
+            let due = worker.checked.is_due(now) && set.events_possible();
+            if !due || worker.health.state(now) != v1::WorkerState::Ready {
+                continue;
+            }
+            if let Ok(tokenizer) = set.can_use_events()
+                && worker.checked.ask(set.generation, now)
+            {
                 checks.entry((&set.spec.key, worker.wanted.address)).or_insert_with(|| Check {
                     set: set.spec.key.clone(),
                     address: worker.wanted.address,
@@ -324,6 +322,13 @@ fn of_rank(metrics: &EngineMetrics, rank: Option<u32>) -> Result<RankMetrics, Sc
         None if rank.is_some() => Err(ScrapeError::Bad("the page says nothing of this rank".into())),
         None => Err(ScrapeError::Bad("the page has no metric of the engine; is spec.engine right?".into())),
     }
+}
+
+fn config_of(backend: &Backend, sets: &BTreeMap<ObjectKey, Set>) -> Option<v1::Config> {
+    let specs = backend.fleet.worker_sets.iter();
+    let assets = specs.filter_map(|spec| Some((spec.key.clone(), sets.get(&spec.key)?.assets()))).collect();
+    let config = compile::config(&backend.fleet, &assets);
+    config.inspect_err(|error| tracing::error!(backend = %backend.fleet.backend, "{error}")).ok()
 }
 
 fn wires(

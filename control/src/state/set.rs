@@ -71,7 +71,13 @@ impl Set {
         self.tokenizer()?.tokens.as_ref().ok().cloned()
     }
 
-    /// Whether the set could use events at all, or why not.
+    /// Whether the set could use events at all.
+    pub(super) fn events_possible(&self) -> bool {
+        let tokens = self.model.as_ref().is_ok_and(|tokenizer| tokenizer.tokens.is_ok());
+        self.spec.kv_topic.is_some() && tokens && self.template.is_ok()
+    }
+
+    /// The same, with what is in the way.
     pub(super) fn can_use_events(&self) -> Result<&Arc<Tokenizer>, String> {
         if self.spec.kv_topic.is_none() {
             return Err("the worker set has no kvEvents".into());
@@ -87,7 +93,7 @@ impl Set {
             return Mode::Routed(why);
         }
         match &self.verdict {
-            Some(Verdict::Equal) => Mode::Events,
+            Some(Verdict::Equal(_)) => Mode::Events,
             Some(Verdict::Different(why)) => {
                 Mode::Routed(format!("the filter's prompt text is not the engine's: {why}"))
             }
@@ -106,16 +112,27 @@ impl Set {
         self.verdict = together(processes);
     }
 
-    /// Takes the engine's block size.
-    pub(super) fn learn_block(&mut self, tokens: u32) {
-        self.block_tokens = Some(tokens.max(1));
+    /// Takes the engine's block size. True when it is news.
+    pub(super) fn learn_block(&mut self, tokens: u32) -> bool {
+        self.block_tokens.replace(tokens.max(1)) != Some(tokens.max(1))
     }
 
-    /// Takes the measured average length of a token; a small change is not worth telling.
-    pub(super) fn learn_bytes_per_token(&mut self, measured: f32) {
+    /// Takes the measured average length of a token. True when it is news; a small change is not worth telling.
+    pub(super) fn learn_bytes_per_token(&mut self, measured: f32) -> bool {
         let told = self.bytes_per_token.unwrap_or(0.0);
-        if measured.is_finite() && (measured - told).abs() > told * TOLERANCE {
+        let news = measured.is_finite() && (measured - told).abs() > told * TOLERANCE;
+        if news {
             self.bytes_per_token = Some(measured);
+        }
+        news
+    }
+
+    /// What the engine was seen to do, else what the tokenizer's files say.
+    fn normalization(&self) -> v1::Normalization {
+        match (&self.verdict, self.tokenizer()) {
+            (Some(Verdict::Equal(seen)), _) => *seen,
+            (_, Some(tokenizer)) => tokenizer.normalization,
+            (_, None) => v1::Normalization::None,
         }
     }
 
@@ -125,7 +142,7 @@ impl Set {
         let tokenizer = self.tokenizer();
         WorkerSetAssets {
             template: self.template.clone().unwrap_or_default(),
-            normalization: tokenizer.map_or(defaults.normalization, |tokenizer| tokenizer.normalization),
+            normalization: self.normalization(),
             completion_prefix: tokenizer.map(|tokenizer| tokenizer.completion_prefix.clone()).unwrap_or_default(),
             prefix_mode: if self.uses_events() { PrefixMode::Events } else { PrefixMode::Routed },
             bytes_per_token: self.bytes_per_token.unwrap_or(defaults.bytes_per_token),

@@ -198,7 +198,11 @@ impl Fleet {
                 problems: self.config.problems.clone(),
                 loads: self.config.loads,
             },
-            backends: self.backends.iter().map(|(key, backend)| (key.to_string(), self.backend_status(backend))).collect(),
+            backends: self
+                .backends
+                .iter()
+                .map(|(key, backend)| (key.to_string(), self.backend_status(backend)))
+                .collect(),
             worker_sets: self.set_statuses(now),
             filters: self.filter_statuses(),
             envoys: Vec::new(),
@@ -301,7 +305,8 @@ impl Fleet {
         metrics.config_valid.set(i64::from(self.config.in_force && self.config.problems.is_empty()));
         let cached = self.cached_tokens();
         for (key, set) in &self.sets {
-            let mut states: BTreeMap<&'static str, i64> = BTreeMap::from([("ready", 0), ("unready", 0), ("unknown", 0)]);
+            let mut states: BTreeMap<&'static str, i64> =
+                BTreeMap::from([("ready", 0), ("unready", 0), ("unknown", 0)]);
             for worker in self.workers.values().filter(|worker| worker.set_id == set.id) {
                 *states.entry(state_name(worker.health.state(now))).or_default() += 1;
                 let tokens = cached.get(&by_events(worker.id)).copied().unwrap_or_default();
@@ -319,7 +324,7 @@ impl Fleet {
 
 fn fidelity(verdict: Option<&Verdict>) -> Option<bool> {
     match verdict {
-        Some(Verdict::Equal) => Some(true),
+        Some(Verdict::Equal(_)) => Some(true),
         Some(Verdict::Different(_)) => Some(false),
         Some(Verdict::NoAnswer(_)) | None => None,
     }

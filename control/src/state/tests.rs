@@ -21,6 +21,7 @@ use crate::scrape::parse::{EngineMetrics, RankMetrics};
 use crate::tokenizer::Tokenizer;
 
 const BACKEND: &str = "default/main";
+const EQUAL: Verdict = Verdict::Equal(v1::Normalization::None);
 
 fn tokenizer() -> Arc<Tokenizer> {
     static TOKENIZER: OnceLock<Arc<Tokenizer>> = OnceLock::new();
@@ -88,7 +89,12 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self { fleet: Fleet::new(Arc::new(Metrics::default()), 1 << 40), now: 1000, replica: Replica::default(), epochs: 0 }
+        Self {
+            fleet: Fleet::new(Arc::new(Metrics::default()), 1 << 40),
+            now: 1000,
+            replica: Replica::default(),
+            epochs: 0,
+        }
     }
 
     fn with(yaml: &str) -> Self {
@@ -139,7 +145,9 @@ impl World {
         let mut replica = Replica::default();
         let full = self.fleet.full(&key(BACKEND)).unwrap();
         for part in full.parts {
-            replica.apply(ControlMessage::decode(part).unwrap()).unwrap_or_else(|error| panic!("a full snapshot does not apply: {error}"));
+            replica
+                .apply(ControlMessage::decode(part).unwrap())
+                .unwrap_or_else(|error| panic!("a full snapshot does not apply: {error}"));
         }
         replica
     }
@@ -167,8 +175,7 @@ impl World {
     }
 
     fn scrape(&mut self, set: &str, address: &str, result: Result<EngineMetrics, ScrapeError>) {
-        let input =
-            Input::Scraped { set: key(set), address: address.parse().unwrap(), began: self.now, result };
+        let input = Input::Scraped { set: key(set), address: address.parse().unwrap(), began: self.now, result };
         self.now += 1;
         self.input(input);
     }

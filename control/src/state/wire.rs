@@ -153,7 +153,11 @@ mod tests {
         assert_eq!(sections[first].prefix.as_ref().unwrap().clears.len(), 1);
 
         let full = full(3, 4, sections);
-        assert!(full.parts.iter().all(|part| part.len() <= PART_BYTES), "{:?}", full.parts.iter().map(Bytes::len).max());
+        assert!(
+            full.parts.iter().all(|part| part.len() <= PART_BYTES),
+            "{:?}",
+            full.parts.iter().map(Bytes::len).max()
+        );
         let decoded: Vec<_> = full.parts.iter().map(|part| v1::ControlMessage::decode(part.clone()).unwrap()).collect();
         for (at, message) in decoded.iter().enumerate() {
             let Some(Message::Snapshot(part)) = &message.message else { panic!("not a part") };

@@ -31,8 +31,14 @@ fn a_captured_page_gives_every_figure() {
 fn ranks_of_one_page_are_told_apart() {
     let text = String::from_utf8(DP2.to_vec()).unwrap();
     let text = text
-        .replace(r#"num_requests_running{engine="1",model_name="tiny"} 0.0"#, r#"num_requests_running{engine="1",model_name="tiny"} 7.0"#)
-        .replace(r#"kv_cache_usage_perc{engine="0",model_name="tiny"} 0.0"#, r#"kv_cache_usage_perc{engine="0",model_name="tiny"} 0.25"#);
+        .replace(
+            r#"num_requests_running{engine="1",model_name="tiny"} 0.0"#,
+            r#"num_requests_running{engine="1",model_name="tiny"} 7.0"#,
+        )
+        .replace(
+            r#"kv_cache_usage_perc{engine="0",model_name="tiny"} 0.0"#,
+            r#"kv_cache_usage_perc{engine="0",model_name="tiny"} 0.25"#,
+        );
     let metrics = parse(Engine::Vllm, text.as_bytes(), usize::MAX);
     assert_eq!(metrics.of(Some(0)).unwrap().running, Some(0.0));
     assert_eq!(metrics.of(Some(1)).unwrap().running, Some(7.0));
@@ -64,15 +70,24 @@ fn damaged_lines_are_skipped_and_the_rest_is_read() {
     page.extend(vec![b'x'; MAX_LINE + 10]);
     page.extend(b"\nvllm:num_requests_waiting{engine=\"0\"} 2");
     let metrics = parse(Engine::Vllm, &page, 1000);
-    assert_eq!(metrics.of(Some(0)).unwrap(), RankMetrics { running: Some(3.0), waiting: Some(2.0), ..Default::default() });
+    assert_eq!(
+        metrics.of(Some(0)).unwrap(),
+        RankMetrics { running: Some(3.0), waiting: Some(2.0), ..Default::default() }
+    );
 }
 
 #[test]
 fn other_engines_have_their_own_names() {
     let page = b"sglang:num_running_reqs{model_name=\"m\",tp_rank=\"0\",dp_rank=\"1\"} 4.0\nsglang:num_queue_reqs{dp_rank=\"1\"} 5\nsglang:token_usage{dp_rank=\"1\"} 0.5\nvllm:num_requests_running 8\n";
     let metrics = parse(Engine::Sglang, page, 50);
-    assert_eq!(metrics.of(Some(1)).unwrap(), RankMetrics { running: Some(4.0), waiting: Some(5.0), kv_usage: Some(0.5), ..Default::default() });
+    assert_eq!(
+        metrics.of(Some(1)).unwrap(),
+        RankMetrics { running: Some(4.0), waiting: Some(5.0), kv_usage: Some(0.5), ..Default::default() }
+    );
     let page = b"trtllm_num_requests_running{model_name=\"m\"} 1\ntrtllm_num_requests_waiting 2\ntrtllm_kv_cache_utilization 0.9\n";
     let metrics = parse(Engine::TensorRtLlm, page, 50);
-    assert_eq!(metrics.of(None).unwrap(), RankMetrics { running: Some(1.0), waiting: Some(2.0), kv_usage: Some(0.9), ..Default::default() });
+    assert_eq!(
+        metrics.of(None).unwrap(),
+        RankMetrics { running: Some(1.0), waiting: Some(2.0), kv_usage: Some(0.9), ..Default::default() }
+    );
 }

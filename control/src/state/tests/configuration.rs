@@ -125,7 +125,7 @@ fn a_tokenizer_that_cannot_be_read_means_routed_mode_and_no_worse() {
     // It appears later.
     world.configure(&yaml);
     assert_eq!(world.fleet.subscriptions().len(), 1);
-    assert_eq!(world.answer_checks(&Verdict::Equal), 1);
+    assert_eq!(world.answer_checks(&EQUAL), 1);
     world.tick();
     assert_eq!(world.snapshot().config.sets.values().next().unwrap().wire.prefix_mode(), PrefixMode::Events);
 }

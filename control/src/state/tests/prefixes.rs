@@ -40,7 +40,7 @@ fn events_are_followed_and_used_only_once_the_prompt_text_is_proven_equal() {
     world.tick();
     assert_eq!(mode(&world), PrefixMode::Routed);
     world.pass(3000);
-    assert_eq!(world.answer_checks(&Verdict::Equal), 2);
+    assert_eq!(world.answer_checks(&EQUAL), 2);
     world.tick();
     assert_eq!((mode(&world), world.epochs), (PrefixMode::Events, 2));
     assert!(held(&world, "a", 1, 8) > 3, "what was told before counts");
@@ -55,7 +55,7 @@ fn events_are_followed_and_used_only_once_the_prompt_text_is_proven_equal() {
 #[test]
 fn a_worker_with_another_text_puts_the_set_in_routed_mode() {
     let mut world = world();
-    world.answer_checks(&Verdict::Equal);
+    world.answer_checks(&EQUAL);
     world.events("default/qwen", "a", vec![stored(1, 8)]);
     world.tick();
     assert!(held(&world, "a", 1, 8) > 0);
@@ -79,7 +79,7 @@ fn a_worker_with_another_text_puts_the_set_in_routed_mode() {
 #[test]
 fn what_a_reset_or_a_removal_takes_is_taken_from_filters() {
     let mut world = world();
-    world.answer_checks(&Verdict::Equal);
+    world.answer_checks(&EQUAL);
     world.events("default/qwen", "a", vec![stored(1, 8)]);
     world.events("default/qwen", "b", vec![stored(1, 8), stored(2, 8)]);
     world.tick();
@@ -100,7 +100,7 @@ fn what_a_reset_or_a_removal_takes_is_taken_from_filters() {
 #[test]
 fn messages_of_an_old_subscription_are_void() {
     let mut world = world();
-    world.answer_checks(&Verdict::Equal);
+    world.answer_checks(&EQUAL);
     let old = world.fleet.subscriptions()[0].id;
     world.configure(&(set("qwen", "a=8001 b", "") + &backend("main", "qwen", "")));
     let kind = FeedKind::Events { events: vec![stored(1, 8)], skipped: Default::default() };
@@ -134,7 +134,7 @@ fn the_grid_coarsens_before_the_budget_is_passed() {
     let tight = backend("main", "qwen", "").replace("maxBytes: 1Mi", "maxBytes: 64Ki");
     let mut world = World::with(&(set("qwen", "a", "") + &tight));
     world.ready("default/qwen", "10.0.0.1:8000");
-    world.answer_checks(&Verdict::Equal);
+    world.answer_checks(&EQUAL);
     world.tick();
     for seed in 0..150 {
         world.events("default/qwen", "a", vec![stored(seed, 30)]);
@@ -153,7 +153,7 @@ fn the_grid_coarsens_before_the_budget_is_passed() {
 #[test]
 fn bytes_per_token_are_told_when_they_change_by_much_and_without_a_new_epoch() {
     let mut world = world();
-    world.answer_checks(&Verdict::Equal);
+    world.answer_checks(&EQUAL);
     world.tick();
     let told = |world: &World| world.snapshot().config.sets.values().next().unwrap().bytes_per_token();
     assert_eq!(told(&world), 4.0);
@@ -214,7 +214,7 @@ proptest! {
                 }
                 Act::Reset(a) => world.feed("default/qwen", name(a), FeedKind::Reset { reason: ResetReason::Restarted }),
                 Act::Verdict(equal) => {
-                    let verdict = if equal { Verdict::Equal } else { Verdict::Different("x".into()) };
+                    let verdict = if equal { EQUAL } else { Verdict::Different("x".into()) };
                     for address in ["10.0.0.1:8000", "10.0.0.2:8000"] {
                         world.scrape("default/qwen", address, Err(ScrapeError::Refused));
                         world.ready("default/qwen", address);

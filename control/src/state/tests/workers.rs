@@ -88,8 +88,10 @@ fn every_rank_is_a_worker_and_the_process_is_scraped_once() {
     let targets = world.fleet.targets();
     assert_eq!(targets.len(), 1);
     let subscriptions = world.fleet.subscriptions();
-    let ports: Vec<_> =
-        subscriptions.iter().map(|s| (s.worker.name.as_str(), s.rank, s.events.port(), s.replay.unwrap().port())).collect();
+    let ports: Vec<_> = subscriptions
+        .iter()
+        .map(|s| (s.worker.name.as_str(), s.rank, s.events.port(), s.replay.unwrap().port()))
+        .collect();
     assert_eq!(ports, [("a/0", 0, 5557, 6557), ("a/1", 1, 5558, 6558)]);
 
     let text = String::from_utf8(DP2.to_vec()).unwrap();
@@ -136,5 +138,11 @@ fn a_failed_connect_takes_a_worker_out_until_a_later_read() {
     world.ready("default/qwen", "10.0.0.1:8000");
     world.tick();
     assert_eq!(world.worker("default/qwen", "a").state, WorkerState::Ready);
-    assert!(world.fleet.metrics.text().contains(r#"kinference_requests_total{worker_set="default/qwen",kind="connect_failure"} 1"#));
+    assert!(
+        world
+            .fleet
+            .metrics
+            .text()
+            .contains(r#"kinference_requests_total{worker_set="default/qwen",kind="connect_failure"} 1"#)
+    );
 }
