@@ -184,7 +184,7 @@ fn failed_replays_are_tried_again_and_then_left() {
     assert!(sequencer.is_incomplete());
     // Now and then another one is tried; while it is silent, nothing changes.
     let again = Action::Replay { from: 0, failures: 3 };
-    assert_eq!(after(&mut sequencer, Sequencer::check), [again.clone()]);
+    assert_eq!(after(&mut sequencer, Sequencer::check), std::slice::from_ref(&again));
     assert!(fail(&mut sequencer).is_empty());
     assert_eq!(live(&mut sequencer, frame(1, 12)), frames(1, 12..13));
     assert_eq!(after(&mut sequencer, Sequencer::check), [again]);
