@@ -154,8 +154,8 @@ impl Report {
     }
 
     fn title(&mut self, kind: &str, name: &str, rest: &str) {
-        let title = self.paint.bold(&format!("{kind} {}", clean(name)));
-        self.line(&format!("\n{title}  {rest}"));
+        let title = self.paint.bold(format!("{kind} {name}").trim_end());
+        self.line(format!("\n{title}  {rest}").trim_end());
     }
 
     fn detail(&mut self, label: &str, value: &str) {
@@ -179,8 +179,8 @@ impl Report {
     }
 
     fn backend(&mut self, name: &str, backend: &Backend) {
-        let epoch = format!("epoch {:x} sequence {}", backend.epoch, backend.sequence);
-        self.title("gateway backend", name, &epoch);
+        let epoch = format!("epoch {} sequence {}", backend.epoch, backend.sequence);
+        self.title("gateway backend", &clean(name), &epoch);
         let (connected, current) = (backend.filters_connected, backend.filters_current);
         let filters = format!("{connected} connected, {current} current");
         let filters = match (connected, current) {
@@ -212,7 +212,7 @@ impl Report {
 
     fn worker_set(&mut self, name: &str, set: &WorkerSet) {
         let model = format!("model {}", clean(&set.model));
-        self.title("worker set", name, &model);
+        self.title("worker set", &clean(name), &model);
         let mode = match &set.routed_because {
             Some(why) => self.paint.yellow(&format!("{}: {}", clean(&set.prefix_mode), clean(why))),
             None => clean(&set.prefix_mode),
@@ -294,7 +294,7 @@ impl Report {
             let epoch = match filter.epoch {
                 0 => "none yet".to_string(),
                 epoch if Some(epoch) == current => "current".to_string(),
-                epoch => format!("{epoch:x}"),
+                epoch => epoch.to_string(),
             };
             vec![
                 clean(&filter.proxy),
@@ -350,9 +350,9 @@ fn events(events: Option<&Events>) -> String {
         (false, _) => "not connected",
     };
     let mut text = state.to_string();
-    for (count, what) in [(events.gaps, "gaps"), (events.restarts, "restarts")] {
+    for (count, what) in [(events.gaps, "gap"), (events.restarts, "restart")] {
         if count > 0 {
-            let _ = write!(text, ", {count} {what}");
+            let _ = write!(text, ", {count} {what}{}", if count == 1 { "" } else { "s" });
         }
     }
     text
@@ -391,7 +391,10 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Text from elsewhere without what a terminal would obey.
+/// Text from elsewhere without what a terminal would obey; a dash for none.
 fn clean(text: &str) -> String {
+    if text.is_empty() {
+        return "-".into();
+    }
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
