@@ -138,6 +138,8 @@ pub(crate) struct Candidate<'s> {
     pub(crate) queued_tokens: f32,
     pub(crate) running: f32,
     pub(crate) predicted_ttft_ms: f32,
+    /// What the choice minimizes: the time to first token, and the delay that others would have of it.
+    pub(crate) score_ms: f32,
     /// Index into the prompts, one for each set.
     prompt: usize,
 }
@@ -244,6 +246,11 @@ fn gather<'s>(
         let cached_tokens = cached.get(&worker.id).map_or(0, |cached| cached.tokens).min(prompt_tokens);
         let load = ledger.standing(worker);
         let uncached_tokens = prompt_tokens - cached_tokens;
+        let predicted_ttft_ms = worker.latency.predict(load.queued_tokens, uncached_tokens as f32, load.running);
+        // On a worker with a queue, about as many requests as wait now will come before it is empty, and each of them
+        // waits for this one's prefill too. Without that, a fleet under pressure copies prefixes to whoever is ahead by one
+        // prefill, which makes more work for all and drives other prefixes out of the caches.
+        let delay_of_others = worker.latency.ms_per_token * uncached_tokens as f32 * ledger.waiting(load.queued_tokens);
         candidates.push(Candidate {
             worker,
             standing: standing(worker, ledger, ask.now_ms),
@@ -251,7 +258,8 @@ fn gather<'s>(
             uncached_tokens,
             queued_tokens: load.queued_tokens,
             running: load.running,
-            predicted_ttft_ms: worker.latency.predict(load.queued_tokens, uncached_tokens as f32, load.running),
+            predicted_ttft_ms,
+            score_ms: predicted_ttft_ms + delay_of_others,
             prompt: index,
         });
     }

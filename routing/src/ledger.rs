@@ -12,6 +12,9 @@ const SUSPECT_MS: u64 = 5_000;
 /// Assumed prompt tokens of a queued request that no filter knows of.
 const UNKNOWN_REQUEST_TOKENS: f32 = 512.0;
 
+/// Weight of the newest request in the moving average of tokens to compute.
+const TYPICAL_WEIGHT: f32 = 1.0 / 32.0;
+
 /// In-flight figures of one worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InFlight {
@@ -29,6 +32,8 @@ pub struct Ledger {
     suspects: BTreeMap<u32, u64>,
     recent: Recent,
     tickets: u64,
+    /// Moving average of the tokens that a request has to compute.
+    typical_tokens: Option<f32>,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +66,9 @@ pub struct Standing {
 impl Ledger {
     /// Notes a request that is being sent to `worker` with `uncached_tokens` to compute.
     pub fn sent(&mut self, worker: u32, uncached_tokens: u32) -> Ticket {
+        let tokens = uncached_tokens as f32;
+        self.typical_tokens =
+            Some(self.typical_tokens.map_or(tokens, |typical| typical + (tokens - typical) * TYPICAL_WEIGHT));
         self.tickets += 1;
         let opened = self.tickets;
         let account = self.own.entry(worker).or_insert_with(|| Account { opened, ..Account::default() });
@@ -151,6 +159,12 @@ impl Ledger {
     /// Replaces what the other VMs of the proxy have in flight, summed up.
     pub fn set_peers(&mut self, peers: BTreeMap<u32, InFlight>) {
         self.peers = peers;
+    }
+
+    /// How many requests wait where `queued_tokens` are queued, going by what requests had to compute lately.
+    #[must_use]
+    pub fn waiting(&self, queued_tokens: f32) -> f32 {
+        queued_tokens / self.typical_tokens.unwrap_or(UNKNOWN_REQUEST_TOKENS).max(1.0)
     }
 
     /// The load of a worker: the most that any source knows of, since each misses something. The engine and the control

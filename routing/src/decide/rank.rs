@@ -11,16 +11,16 @@ const TIE_MS: f32 = 1.0;
 /// Fastest first, among those of the best standing; ties by the hash of the prompt's beginning, so that many proxies agree
 /// on the worker of a new prefix and different prefixes spread.
 pub(super) fn by_ttft<'c, 's>(candidates: &'c [Candidate<'s>], affinity: u64) -> Vec<&'c Candidate<'s>> {
+    let best_standing = candidates.iter().map(|candidate| candidate.standing).min();
     let fastest = candidates
         .iter()
-        .filter(|candidate| candidate.standing == best_standing(candidates))
-        .map(|candidate| candidate.predicted_ttft_ms)
+        .filter(|candidate| Some(candidate.standing) == best_standing)
+        .map(|candidate| candidate.score_ms)
         .fold(f32::INFINITY, f32::min);
     let tie = (fastest * (1.0 + TIE_PART)).max(fastest + TIE_MS);
     ranked(candidates, |candidate| {
-        let tied = candidate.predicted_ttft_ms <= tie;
-        let ttft = if tied { fastest } else { candidate.predicted_ttft_ms };
-        (ttft, weight(candidate, affinity))
+        let tied = candidate.score_ms <= tie;
+        (if tied { fastest } else { candidate.score_ms }, weight(candidate, affinity))
     })
 }
 
@@ -28,10 +28,6 @@ pub(super) fn by_ttft<'c, 's>(candidates: &'c [Candidate<'s>], affinity: u64) ->
 /// and one worker less moves only its own prefixes.
 pub(super) fn by_hash<'c, 's>(candidates: &'c [Candidate<'s>], affinity: u64) -> Vec<&'c Candidate<'s>> {
     ranked(candidates, |candidate| (0.0, weight(candidate, affinity)))
-}
-
-fn best_standing(candidates: &[Candidate<'_>]) -> CandidateStanding {
-    candidates.iter().map(|candidate| candidate.standing).min().unwrap_or(CandidateStanding::Unready)
 }
 
 fn weight(candidate: &Candidate<'_>, affinity: u64) -> u64 {

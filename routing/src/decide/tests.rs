@@ -148,6 +148,17 @@ fn affinity_is_bounded_by_load() {
 }
 
 #[test]
+fn under_pressure_a_prefix_is_not_copied_to_whoever_is_a_little_ahead() {
+    let text = prompt("shared", 6400);
+    let world = World::new(&[(1, "m")], &[(0, 1), (1, 1)]).holds(1, &[0], &text, 100);
+    let mut ledger = Ledger::default();
+    let mut queue = |worker: u32, tokens: u32| (0..tokens / 500).map(|_| ledger.sent(worker, 500)).collect::<Vec<_>>();
+    // 20,000 tokens wait where the prefix is, 16,000 where its 1,600 tokens would have to be computed.
+    let (_held, _other) = (queue(0, 20_000), queue(1, 16_000));
+    assert_eq!(first(&world.decide(&ledger, "m", &text)), 0);
+}
+
+#[test]
 fn a_burst_neither_herds_nor_scatters() {
     let world = World::new(&[(1, "m")], &[(0, 1), (1, 1), (2, 1), (3, 1)]);
     let mut ledger = Ledger::default();
