@@ -30,9 +30,7 @@ pub enum FailureMode {
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// There is none.
-    #[error(
-        "the plugin configuration is empty; set {{\"gatewayBackend\": \"NAME\", \"controlCluster\": \"CLUSTER\"}}"
-    )]
+    #[error("the plugin configuration is empty; set {{\"gatewayBackend\": \"NAME\", \"controlCluster\": \"CLUSTER\"}}")]
     Empty,
     /// It is not what is expected.
     #[error("the plugin configuration is not valid: {0}")]
@@ -134,7 +132,8 @@ mod tests {
 
     #[test]
     fn a_configuration_is_read() {
-        let config = PluginConfig::parse(br#"{"gatewayBackend":"ns/main","controlCluster":"kinference_control"}"#).unwrap();
+        let config =
+            PluginConfig::parse(br#"{"gatewayBackend":"ns/main","controlCluster":"kinference_control"}"#).unwrap();
         assert_eq!(
             config,
             PluginConfig {
@@ -152,11 +151,17 @@ mod tests {
         assert!(error("  ").contains("empty"));
         assert!(error("{").contains("EOF"));
         assert!(error(r#"{"gatewayBackend":"a"}"#).contains("controlCluster"));
-        assert!(error(r#"{"gatewayBackend":" ","controlCluster":"kinference_control"}"#).contains("gatewayBackend is empty"));
-        assert!(error(r#"{"gatewayBackend":"a","controlCluster":""}"#).contains("controlCluster is empty"));
-        assert!(error(r#"{"gatewayBackend":"a","controlCluster":"c_c","debug":true}"#).contains("unknown field `debug`"));
         assert!(
-            error(r#"{"gatewayBackend":"a","controlCluster":"c_c","failureMode":"open"}"#).contains("unknown variant `open`")
+            error(r#"{"gatewayBackend":" ","controlCluster":"kinference_control"}"#)
+                .contains("gatewayBackend is empty")
+        );
+        assert!(error(r#"{"gatewayBackend":"a","controlCluster":""}"#).contains("controlCluster is empty"));
+        assert!(
+            error(r#"{"gatewayBackend":"a","controlCluster":"c_c","debug":true}"#).contains("unknown field `debug`")
+        );
+        assert!(
+            error(r#"{"gatewayBackend":"a","controlCluster":"c_c","failureMode":"open"}"#)
+                .contains("unknown variant `open`")
         );
         assert!(error(r#"{"gatewayBackend":"a","controlCluster":"inference"}"#).contains("GrpcService"));
     }
@@ -164,10 +169,12 @@ mod tests {
     #[test]
     fn names_that_parse_as_messages_are_known() {
         // Field 13 with eight bytes of fixed64; field 12 with four bytes; a group that opens and closes; a string.
-        for name in ["inference", "inferencemabcd", "eabcd", "clabcdefghd", "b\x03abc"] {
+        for name in ["inference", "inferencemabcd", "eabcd", "cd", "b\x03abc"] {
             assert!(is_wire_format(name.as_bytes()), "{name}");
         }
-        for name in ["kinference_control", "control", "kinference-control", "outbound|18100||control.ns.svc.cluster.local"] {
+        for name in
+            ["kinference_control", "control", "kinference-control", "outbound|18100||control.ns.svc.cluster.local"]
+        {
             assert!(!is_wire_format(name.as_bytes()), "{name}");
         }
     }

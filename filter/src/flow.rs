@@ -246,3 +246,5 @@ fn number(value: &[u8]) -> Option<usize> {
     std::str::from_utf8(value).ok()?.trim().parse().ok()
 }
 
+#[cfg(test)]
+mod tests;

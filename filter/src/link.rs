@@ -17,6 +17,8 @@ use backoff::Backoff;
 pub const MAX_MESSAGE: usize = 16 << 20;
 /// A stream that is silent for this long is dead: the control service sends something at least once a second.
 const SILENCE_MS: u64 = 5_000;
+/// Time between two log lines about a lost stream.
+const LOG_MS: u64 = 60_000;
 /// An attempt within this time needs ticks that come often.
 const SOON_MS: u64 = 300;
 /// Time between two messages that say what is held, and between two requests for a full snapshot.
@@ -29,6 +31,7 @@ const REFUSED_MS: u64 = 10_000;
 pub struct Link {
     open: Option<Open>,
     retry_ms: u64,
+    log_again_ms: u64,
     backoff: Backoff,
     vm: u64,
     proxy: String,
@@ -109,6 +112,8 @@ impl Link {
 
     /// The stream ended. `token` tells it from an earlier one.
     pub fn closed(&mut self, stream: &dyn Stream, token: u32, status: u32, now: u64) {
+        // Envoy keeps what belongs to a stream until this side ends it too, and later touches what is gone by then.
+        stream.cancel(token);
         if self.open.as_ref().is_some_and(|open| open.token == token) {
             self.lost(stream, now, &format!("it was closed with gRPC status {status}"));
         }
@@ -119,10 +124,13 @@ impl Link {
         let pause = self.backoff.next();
         self.retry_ms = now.saturating_add(pause);
         stream.count(Metric::StreamsLost, 1);
-        stream.log(
-            Severity::Warning,
-            &format!("stream to the control service: {why}; next attempt in {pause} ms, requests are served meanwhile"),
-        );
+        if now >= self.log_again_ms {
+            self.log_again_ms = now.saturating_add(LOG_MS);
+            let message = format!(
+                "the stream to the control service is lost: {why}; requests are served by what is known, and it is opened again"
+            );
+            stream.log(Severity::Warning, &message);
+        }
     }
 
     /// A message came, `length` bytes long; `read` gives it.
@@ -138,6 +146,7 @@ impl Link {
         let Some(open) = self.open.as_mut().filter(|open| open.token == token) else { return };
         open.heard_ms = now;
         self.backoff.reset();
+        self.log_again_ms = 0;
         if length > MAX_MESSAGE {
             let reason = format!("a message of {length} bytes is larger than {MAX_MESSAGE}");
             self.refuse(stream, gateway, now, reason, false);

@@ -179,7 +179,11 @@ fn headers(linker: &mut Linker<State>) -> Result<()> {
             let name = text(&mut host, name, name_length)?;
             let value = read(&mut host, at, length)?;
             let Some(headers) = map(&mut host, kind) else { return Ok(status::BAD_ARGUMENT) };
-            if replace { headers.set(&name, &value) } else { headers.add(&name, &value) }
+            if replace {
+                headers.set(&name, &value)
+            } else {
+                headers.add(&name, &value)
+            }
             Ok(status::OK)
         }
     };

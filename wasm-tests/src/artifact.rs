@@ -19,9 +19,11 @@ pub fn path() -> Result<PathBuf> {
         return Ok(path.into());
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate has no parent folder")?;
-    let arguments = ["build", "--quiet", "-p", "kinference-filter", "--profile", "wasm", "--target", "wasm32-unknown-unknown"];
+    let arguments =
+        ["build", "--quiet", "-p", "kinference-filter", "--profile", "wasm", "--target", "wasm32-unknown-unknown"];
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(arguments).current_dir(root).status().context("cargo could not be started")?;
+    let status =
+        Command::new(cargo).args(arguments).current_dir(root).status().context("cargo could not be started")?;
     if !status.success() {
         bail!(
             "the filter could not be built by `cargo {}`; is the target there (`rustup target add \

@@ -97,7 +97,8 @@ impl Fleet {
     fn prefix(&self) -> v1::Prefix {
         let mut pages: BTreeMap<u32, v1::PrefixPage> = BTreeMap::new();
         for ((page, hash), (workers, tokens)) in &self.chunks {
-            let page = pages.entry(*page).or_insert_with(|| v1::PrefixPage { page: *page, ..v1::PrefixPage::default() });
+            let page =
+                pages.entry(*page).or_insert_with(|| v1::PrefixPage { page: *page, ..v1::PrefixPage::default() });
             page.hashes.push(*hash);
             page.workers.push(*workers);
             page.tokens.push(*tokens);

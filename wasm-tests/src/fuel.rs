@@ -78,7 +78,8 @@ fn file() -> PathBuf {
 /// # Errors
 /// When it cannot be read.
 pub fn kept() -> Result<Table> {
-    let text = std::fs::read_to_string(file()).context("wasm-tests/fuel.json cannot be read; write it with --update")?;
+    let text =
+        std::fs::read_to_string(file()).context("wasm-tests/fuel.json cannot be read; write it with --update")?;
     Ok(serde_json::from_str(&text)?)
 }
 

@@ -69,7 +69,8 @@ impl Request {
     /// A request without a body.
     #[must_use]
     pub fn new(method: &str, path: &str) -> Self {
-        let headers = Headers::of(&[(":method", method), (":path", path), (":authority", "gateway"), (":scheme", "http")]);
+        let headers =
+            Headers::of(&[(":method", method), (":path", path), (":authority", "gateway"), (":scheme", "http")]);
         Self { headers, pieces: Vec::new(), trailers: false }
     }
 

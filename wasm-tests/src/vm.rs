@@ -120,7 +120,12 @@ impl Vm {
     }
 
     /// Calls a callback of a context.
-    pub(crate) fn callback<P: WasmParams, R: WasmResults>(&mut self, context: u32, name: &str, parameters: P) -> Option<R> {
+    pub(crate) fn callback<P: WasmParams, R: WasmResults>(
+        &mut self,
+        context: u32,
+        name: &str,
+        parameters: P,
+    ) -> Option<R> {
         self.store.data_mut().active = context;
         let result = self.call(name, parameters);
         self.store.data_mut().active = ROOT;

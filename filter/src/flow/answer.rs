@@ -151,10 +151,8 @@ impl Answer {
         self.suspect(host, gateway, failed.unwrap_or(before).min(before));
         self.worker = other;
         self.moved = true;
-        self.expected = expected.unwrap_or(Expectation {
-            uncached_tokens: self.choice.prompt_tokens,
-            ..Expectation::default()
-        });
+        self.expected =
+            expected.unwrap_or(Expectation { uncached_tokens: self.choice.prompt_tokens, ..Expectation::default() });
         if let Some(worker) = self.worker {
             let until = gateway.clock.last().saturating_add(self.choice.believe_ms);
             gateway.ledger.prefix_sent(worker, &self.choice.chunks, until);

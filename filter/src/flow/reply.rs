@@ -68,7 +68,8 @@ impl Reply {
     }
 
     pub(super) fn unknown_path() -> Self {
-        let message = "This gateway serves POST /v1/chat/completions, /v1/completions, /v1/embeddings, and GET /v1/models.";
+        let message =
+            "This gateway serves POST /v1/chat/completions, /v1/completions, /v1/embeddings, and GET /v1/models.";
         error(404, message, None, Some("unknown_url"), Metric::RejectedPath)
     }
 
@@ -80,7 +81,8 @@ impl Reply {
     }
 
     pub(super) fn too_large(limit: usize) -> Self {
-        let message = format!("The request body is larger than {limit} bytes, which is the most that this gateway takes.");
+        let message =
+            format!("The request body is larger than {limit} bytes, which is the most that this gateway takes.");
         error(413, &message, None, Some("request_too_large"), Metric::RejectedTooLarge)
     }
 

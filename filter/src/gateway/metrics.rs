@@ -128,6 +128,8 @@ mod tests {
         for (number, metric) in Metric::ALL.into_iter().enumerate() {
             assert_eq!(metric as usize, number);
             assert_eq!(Metric::ALL.iter().filter(|other| other.name() == metric.name()).count(), 1);
+            let documented = include_str!("../../README.md").contains(&format!("| `{}` |", metric.name()));
+            assert!(documented, "README.md does not tell of {}", metric.name());
         }
     }
 }

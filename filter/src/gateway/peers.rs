@@ -180,10 +180,8 @@ fn written(host: &dyn Host, id: u64) -> Option<u64> {
 fn decode(figures: &[u8]) -> impl Iterator<Item = (u32, InFlight)> + '_ {
     figures.as_chunks::<12>().0.iter().map(|bytes| {
         let [a, b, c, d, e, f, g, h, i, j, k, l] = *bytes;
-        let in_flight = InFlight {
-            pending_tokens: u32::from_le_bytes([e, f, g, h]),
-            requests: u32::from_le_bytes([i, j, k, l]),
-        };
+        let in_flight =
+            InFlight { pending_tokens: u32::from_le_bytes([e, f, g, h]), requests: u32::from_le_bytes([i, j, k, l]) };
         (u32::from_le_bytes([a, b, c, d]), in_flight)
     })
 }

@@ -29,10 +29,13 @@ struct Details {
 const LONGEST: usize = 2048;
 const KEY: &[u8] = b"\"usage\"";
 
-/// Finds the last usage object of a body that arrives piece by piece, keeping only its tail.
+/// Finds the last usage object of a body that arrives piece by piece, keeping only its tail. A piece costs a look at its
+/// own bytes.
 #[derive(Debug, Default)]
 pub struct UsageScanner {
     tail: Vec<u8>,
+    /// Where in the tail a usage object began that has not ended yet.
+    cut_off: Option<usize>,
     found: Option<Usage>,
 }
 
@@ -40,13 +43,37 @@ impl UsageScanner {
     /// Looks at the next piece of the body.
     pub fn push(&mut self, piece: &[u8]) {
         // Only the end of a large piece can matter, since the last usage object counts.
-        let piece = piece.get(piece.len().saturating_sub(2 * LONGEST)..).unwrap_or(piece);
-        self.tail.extend_from_slice(piece);
-        if let Some(usage) = last_usage(&self.tail) {
-            self.found = Some(usage);
+        let end = piece.get(piece.len().saturating_sub(2 * LONGEST)..).unwrap_or(piece);
+        if end.len() < piece.len() {
+            self.tail.clear();
+            self.cut_off = None;
         }
+        // A key may lie across two pieces.
+        let seam = self.tail.len().saturating_sub(KEY.len() - 1);
+        let from = self.cut_off.take().unwrap_or(seam);
+        self.tail.extend_from_slice(end);
+        self.look(from);
         let excess = self.tail.len().saturating_sub(LONGEST);
-        self.tail.drain(..excess);
+        if excess > LONGEST {
+            self.tail.drain(..excess);
+            self.cut_off = self.cut_off.and_then(|at| at.checked_sub(excess));
+        }
+    }
+
+    /// Looks for usage objects from the end back to `from`.
+    fn look(&mut self, from: usize) {
+        let mut end = self.tail.len();
+        while let Some(at) = self.tail.get(from..end).and_then(last_key).map(|at| from + at) {
+            match self.tail.get(at + KEY.len()..).map(object) {
+                Some(Object::Whole(usage)) => {
+                    self.found = Some(usage);
+                    break;
+                }
+                Some(Object::CutOff) if self.cut_off.is_none() => self.cut_off = Some(at),
+                _ => {}
+            }
+            end = at;
+        }
     }
 
     /// The last usage object seen so far.
@@ -56,27 +83,37 @@ impl UsageScanner {
     }
 }
 
-fn last_usage(bytes: &[u8]) -> Option<Usage> {
-    let mut end = bytes.len();
-    while let Some(at) = bytes.get(..end)?.windows(KEY.len()).rposition(|window| window == KEY) {
-        if let Some(usage) = bytes.get(at + KEY.len()..).and_then(object) {
-            return Some(usage);
-        }
-        end = at;
-    }
-    None
+fn last_key(bytes: &[u8]) -> Option<usize> {
+    bytes.windows(KEY.len()).rposition(|window| window.first() == KEY.first() && window == KEY)
 }
 
-/// The usage object after the key, when it is whole and not null.
-fn object(after_key: &[u8]) -> Option<Usage> {
-    let after_colon = after_key.trim_ascii_start().strip_prefix(b":")?;
-    let mut values = serde_json::Deserializer::from_slice(after_colon).into_iter::<Wire>();
-    let wire = values.next()?.ok()?;
-    Some(Usage {
-        prompt_tokens: wire.prompt_tokens?,
-        cached_tokens: wire.prompt_tokens_details.and_then(|details| details.cached_tokens),
-        completion_tokens: wire.completion_tokens.unwrap_or(0),
-    })
+/// What follows a key.
+enum Object {
+    Whole(Usage),
+    /// It may become an object with the next piece.
+    CutOff,
+    /// Null, or something else.
+    Other,
+}
+
+fn object(after_key: &[u8]) -> Object {
+    let after_key = after_key.trim_ascii_start();
+    let Some(value) = after_key.strip_prefix(b":") else {
+        return if after_key.is_empty() { Object::CutOff } else { Object::Other };
+    };
+    let mut values = serde_json::Deserializer::from_slice(value).into_iter::<Wire>();
+    match values.next() {
+        None => Object::CutOff,
+        Some(Err(error)) if error.is_eof() => Object::CutOff,
+        Some(Ok(Wire { prompt_tokens: Some(prompt_tokens), completion_tokens, prompt_tokens_details })) => {
+            Object::Whole(Usage {
+                prompt_tokens,
+                cached_tokens: prompt_tokens_details.and_then(|details| details.cached_tokens),
+                completion_tokens: completion_tokens.unwrap_or(0),
+            })
+        }
+        Some(_) => Object::Other,
+    }
 }
 
 #[cfg(test)]

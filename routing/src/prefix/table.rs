@@ -1,8 +1,8 @@
 //! The hash table behind the index: chunk hash to the workers that hold it.
 //!
 //! Open addressing with linear probing and deletion by shifting back, in three parallel arrays of 18 bytes an entry. The
-//! place of a hash is its share of the capacity (`hash * capacity / 2^64`), so that the capacity can grow by a half
-//! instead of doubling, and memory stays close to what is in use.
+//! place of a hash is the share of the capacity that its upper half says (`upper * capacity / 2^32`), so that the capacity
+//! can grow by a half instead of doubling, and memory stays close to what is in use.
 
 /// What is known of one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,7 +54,7 @@ impl Table {
     }
 
     fn home(&self, hash: u64) -> usize {
-        ((u128::from(hash) * self.hashes.len() as u128) >> 64) as usize
+        (((hash >> 32) * self.hashes.len() as u64) >> 32) as usize
     }
 
     fn next(&self, place: usize) -> usize {

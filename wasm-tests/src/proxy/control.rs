@@ -25,6 +25,12 @@ impl Proxy {
         self.token(vm).is_some()
     }
 
+    /// All VMs have streams.
+    #[must_use]
+    pub fn all_connected(&self) -> bool {
+        (0..self.vms.len()).all(|vm| self.is_connected(vm))
+    }
+
     /// Streams that a VM has opened so far, each by "cluster service/method".
     #[must_use]
     pub fn streams(&self, vm: usize) -> Vec<String> {

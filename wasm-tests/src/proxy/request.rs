@@ -51,8 +51,7 @@ impl Proxy {
         if vm.exchange(exchange.context).over {
             return;
         }
-        let action: Option<u32> =
-            vm.callback(exchange.context, "proxy_on_request_trailers", (exchange.context, 1u32));
+        let action: Option<u32> = vm.callback(exchange.context, "proxy_on_request_trailers", (exchange.context, 1u32));
         self.settle(exchange, action, true);
     }
 

@@ -122,12 +122,14 @@ fn usage_is_found_however_an_answer_is_cut() {
 #[test]
 fn a_stream_is_reported_with_usage_only_when_it_was_asked_for() {
     let usage = r#"{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":8}}}"#;
-    let text = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"a\"}}}}]}}\n\ndata: {usage}\n\ndata: [DONE]\n\n");
+    let text =
+        format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"a\"}}}}]}}\n\ndata: {usage}\n\ndata: [DONE]\n\n");
     for (asked, expected) in [(true, Some(3)), (false, None)] {
         for cut in [usize::MAX, 120, 17, 1] {
             let mut proxy = serving(&Fleet::new(1));
             let exchange = proxy.send(0, &streaming(asked));
-            let pieces: Vec<&str> = text.as_bytes().chunks(cut.min(text.len())).map(|c| str::from_utf8(c).unwrap()).collect();
+            let pieces: Vec<&str> =
+                text.as_bytes().chunks(cut.min(text.len())).map(|c| str::from_utf8(c).unwrap()).collect();
             proxy.answer(exchange, &Answer::events(&pieces));
             assert_eq!(proxy.received(exchange).body, text.as_bytes());
             let reports = reports(&mut proxy);

@@ -39,6 +39,17 @@ fn serving_with(fleet: &Fleet, vms: usize) -> Proxy {
     proxy
 }
 
+/// Waits until every VM has a stream again, which takes at most the longest pause between two attempts.
+fn reconnected(proxy: &mut Proxy) {
+    for _ in 0..55 {
+        if proxy.all_connected() {
+            return;
+        }
+        proxy.advance(100);
+    }
+    panic!("a VM opens no stream");
+}
+
 fn started(reports: &[v1::Report]) -> Vec<(Option<u32>, v1::Started)> {
     let events = reports.iter().filter_map(|report| match &report.event {
         Some(Event::Started(started)) => Some((report.worker, started.clone())),

@@ -52,7 +52,9 @@ fn metrics_tell_what_happened() {
     assert_eq!(value("index_chunks"), 39);
     assert!(value("index_bytes") >= 39 * 18);
     assert!((1_000..=1_500).contains(&value("snapshot_age_ms")), "{}", value("snapshot_age_ms"));
-    assert!(matches!(proxy.metric("kinference_filter_decision_us"), Some(Metric::Histogram(times)) if times.len() == 3));
+    assert!(
+        matches!(proxy.metric("kinference_filter_decision_us"), Some(Metric::Histogram(times)) if times.len() == 3)
+    );
 }
 
 #[test]

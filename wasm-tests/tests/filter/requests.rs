@@ -81,7 +81,8 @@ fn models_are_listed_here() {
         assert_eq!(received.headers.text("content-type").as_deref(), Some("application/json"));
         let list = received.json();
         assert_eq!(list["object"], "list");
-        let ids: Vec<&str> = list["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
+        let ids: Vec<&str> =
+            list["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
         assert_eq!(ids, ["large", "tiny", "tiny-sql"]);
         assert!(proxy.forwarded(exchange).is_none());
     }
@@ -101,7 +102,11 @@ fn other_paths_and_methods_are_refused() {
     for (method, path, status, code) in cases {
         let exchange = proxy.send(0, &Request::new(method, path));
         let received = proxy.received(exchange);
-        assert_eq!((received.status, received.json()["error"]["code"].as_str()), (status, Some(code)), "{method} {path}");
+        assert_eq!(
+            (received.status, received.json()["error"]["code"].as_str()),
+            (status, Some(code)),
+            "{method} {path}"
+        );
         assert!(proxy.forwarded(exchange).is_none());
     }
 }
@@ -109,7 +114,9 @@ fn other_paths_and_methods_are_refused() {
 #[test]
 fn all_routed_paths_are_routed() {
     let mut proxy = serving(&Fleet::new(2));
-    for path in ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/chat/completions/", "/v1/completions?a=b"] {
+    for path in
+        ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/chat/completions/", "/v1/completions?a=b"]
+    {
         let exchange = proxy.send(0, &Request::post(path, r#"{"model":"tiny","input":"x","messages":[]}"#));
         assert_eq!(proxy.forwarded(exchange).unwrap().destinations().len(), 2, "{path}");
     }

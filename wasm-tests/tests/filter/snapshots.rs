@@ -124,10 +124,8 @@ fn a_bad_snapshot_changes_nothing_and_is_reported() {
 fn damaged_messages_change_nothing() {
     let mut fleet = Fleet::new(2);
     let lists = v1::PrefixPage { page: 0, hashes: vec![1, 2], workers: vec![1], tokens: vec![64, 64] };
-    let uneven = v1::Sections {
-        prefix: Some(v1::Prefix { clears: Vec::new(), pages: vec![lists] }),
-        ..v1::Sections::default()
-    };
+    let uneven =
+        v1::Sections { prefix: Some(v1::Prefix { clears: Vec::new(), pages: vec![lists] }), ..v1::Sections::default() };
     let uneven = Fleet::new(2).delta(uneven);
     let parts = Fleet { epoch: 8, ..fleet.clone() }.full_in_parts();
     let first = Fleet { epoch: 8, ..fleet.clone() }.full_in_parts().remove(0);
@@ -137,10 +135,13 @@ fn damaged_messages_change_nothing() {
         ("part 1 of epoch 8 came out of order", vec![parts[1].clone()]),
         ("part 2 of epoch 8 came out of order", vec![parts[0].clone(), parts[2].clone()]),
         ("part 1 of epoch 9 came out of order", vec![first, other_epoch]),
-        ("received epoch 7 sequence 2", vec![{
-            let mut ahead = Fleet { sequence: 1, ..fleet.clone() };
-            ahead.workers_delta(&[0])
-        }]),
+        (
+            "received epoch 7 sequence 2",
+            vec![{
+                let mut ahead = Fleet { sequence: 1, ..fleet.clone() };
+                ahead.workers_delta(&[0])
+            }],
+        ),
         ("received epoch 6 sequence 0", vec![Fleet { epoch: 6, ..fleet.clone() }.heartbeat()]),
         ("the message is empty", vec![v1::ControlMessage { message: None }]),
     ];
@@ -204,10 +205,10 @@ fn what_is_held_is_said_at_most_once_a_second() {
         let delta = fleet.workers_delta(&[0]);
         assert!(proxy.push(0, &delta));
     }
-    let said = applied(&proxy.take_said(0));
-    assert!((2..=3).contains(&said.len()), "{said:?}");
     proxy.advance(1_500);
-    assert_eq!(applied(&proxy.take_said(0)).last().unwrap().sequence, 60, "the last one is said too");
+    let said = applied(&proxy.take_said(0));
+    assert!((3..=4).contains(&said.len()), "{said:?}");
+    assert_eq!(said.last().unwrap().sequence, 60, "the last one is said too");
     proxy.advance(3_000);
     assert!(applied(&proxy.take_said(0)).is_empty(), "nothing new");
 }
@@ -253,7 +254,7 @@ fn past_its_time_a_snapshot_is_trusted_for_its_workers_only() {
     assert_eq!(proxy.value("kinference_filter_stale_decisions"), 80);
 
     proxy.set_control(Control::Up);
-    proxy.advance(6_000);
+    crate::reconnected(&mut proxy);
     assert!(proxy.push_all(&[fleet.full()]));
     assert_eq!(ask(&mut proxy, 0, &prompt).0, fleet.workers[5].address);
 }
@@ -269,17 +270,6 @@ fn heartbeats_of_another_state_do_not_keep_a_snapshot_good() {
     }
     proxy.send(0, &Request::chat(MODEL, "hi"));
     assert_eq!(proxy.value("kinference_filter_stale_decisions"), 1);
-}
-
-#[test]
-fn the_failure_mode_of_the_snapshot_holds() {
-    // A body that the proxy does not hand out cannot be provoked here; the mode shows once a snapshot says Closed, and a
-    // model whose workers are all gone is refused in either mode.
-    let mut fleet = Fleet::new(1);
-    fleet.backend().set_failure_mode(v1::FailureMode::Closed);
-    let mut proxy = serving(&fleet);
-    let exchange = proxy.send(0, &Request::chat(MODEL, "hi"));
-    assert!(proxy.forwarded(exchange).is_some());
 }
 
 #[test]

@@ -73,8 +73,7 @@ fn attempts_grow_rare_while_the_service_is_down() {
     assert!(!proxy.forwarded(exchange).unwrap().destinations().is_empty());
 
     proxy.set_control(Control::Up);
-    proxy.advance(6_000);
-    assert!(proxy.is_connected(0));
+    crate::reconnected(&mut proxy);
     // It answers: the next loss starts from short pauses again.
     assert!(proxy.push(0, &fleet.heartbeat()));
     proxy.close(0, 14);
@@ -94,8 +93,7 @@ fn a_missing_cluster_is_survived() {
     let exchange = proxy.send(0, &Request::chat(MODEL, "hi"));
     assert!(proxy.forwarded(exchange).is_some());
     proxy.set_control(Control::Up);
-    proxy.advance(6_000);
-    assert!(proxy.is_connected(0));
+    crate::reconnected(&mut proxy);
 }
 
 #[test]
@@ -143,7 +141,7 @@ fn reports_are_bounded_while_nobody_takes_them() {
     let dropped = proxy.value("kinference_filter_reports_dropped");
     assert!(dropped > 1_000, "{dropped}");
     proxy.set_control(Control::Up);
-    proxy.advance(6_000);
+    crate::reconnected(&mut proxy);
     let batch = proxy.take_said(0).into_iter().find_map(|message| match message {
         Message::Reports(batch) => Some(batch),
         _ => None,
