@@ -27,6 +27,9 @@ pub(crate) enum Stage {
 const ALL: [Stage; 5] = [Stage::Unit, Stage::Wasm, Stage::Fuel, Stage::Truth, Stage::E2e];
 
 /// Runs the stages, all when none is named.
+///
+/// Every call of cargo names the whole workspace, since dependencies would be built again with the features that a part
+/// of it asks for.
 pub(crate) fn test(root: &Path, only: &[Stage]) -> Result<()> {
     let start = Instant::now();
     let envoy = setup::run()?;
@@ -34,15 +37,12 @@ pub(crate) fn test(root: &Path, only: &[Stage]) -> Result<()> {
     for stage in ALL.into_iter().filter(|stage| only.is_empty() || only.contains(stage)) {
         step(&format!("{stage:?} tests ({} s so far)", start.elapsed().as_secs()));
         match stage {
-            Stage::Unit => {
-                let others = ["--exclude", "kinference-e2e", "--exclude", "kinference-wasm-tests"];
-                cargo(root, ["test", "--workspace"].iter().chain(&others))?;
-            }
-            Stage::Wasm => cargo(root, ["test", "-p", "kinference-wasm-tests"])?,
-            Stage::Fuel => cargo(root, ["run", "-p", "kinference-wasm-tests", "--bin", "fuel"])?,
+            Stage::Unit => cargo(root, ["test", "--workspace", "--lib", "--bins"])?,
+            Stage::Wasm => cargo(root, ["test", "--workspace", "--test", "filter"])?,
+            Stage::Fuel => program(root, "fuel", &[])?,
             Stage::Truth => program(root, "kinference-truth", &[])?,
             Stage::E2e => {
-                let args = ["test", "-p", "kinference-e2e", "--", "--test-threads=1"];
+                let args = ["test", "--workspace", "--test", "gateway", "--", "--test-threads=1"];
                 status(cargo_command(root, args).env("ENVOY", &envoy))?;
             }
         }

@@ -69,13 +69,12 @@ fn main() -> Result<()> {
         Task::Demo { args } => with_envoy(&root, "kinference-demo", &args),
         Task::Test { only } => check::test(&root, &only),
         Task::Truth => {
-            cargo(&root, ["build", "-p", "kinference-control", "--bin", "kinference-truth"])?;
+            build(&root)?;
             program(&root, "kinference-truth", &[])
         }
         Task::Fuel { update } => {
-            build_filter(&root)?;
-            let args: &[&str] = if update { &["--update"] } else { &[] };
-            cargo(&root, ["run", "-p", "kinference-wasm-tests", "--bin", "fuel", "--"].iter().chain(args).copied())
+            build(&root)?;
+            program(&root, "fuel", if update { &["--update"] } else { &[] })
         }
         Task::Bench { args } => with_envoy(&root, "kinference-cost", &args),
         Task::Generate { check } => codegen::run(&root, check),
