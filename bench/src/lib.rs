@@ -1,5 +1,6 @@
-//! The vLLM simulator, the load generator, the local stack and the demo.
+//! The vLLM simulator, the load generator, the local stack, the demo and the measurement of cost.
 
+pub mod cost;
 pub mod demo;
 pub mod load;
 pub mod sim;

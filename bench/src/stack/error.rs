@@ -56,6 +56,9 @@ pub enum StackError {
     /// A process did not answer.
     #[error(transparent)]
     Http(#[from] LoadError),
+    /// Something was asked of the simulator, and the workers run elsewhere.
+    #[error("the workers of this stack are not simulated by it: they have no faults and no figures")]
+    NotSimulated,
     /// A process answered that it will not.
     #[error("{what} was refused: HTTP {status}: {body}")]
     Refused {

@@ -50,6 +50,9 @@ impl Balancing {
 pub struct StackOptions {
     /// The simulated workers. Ports that are 0 are chosen freely.
     pub sim: Config,
+    /// Workers that run already. With these no simulator is started, and of `sim` only the model's name counts and whether
+    /// there are KV events.
+    pub running: Option<Vec<Addresses>>,
     /// How Envoy picks a worker.
     pub balancing: Balancing,
     /// Envoy's worker threads.
@@ -64,6 +67,7 @@ impl Default for StackOptions {
     fn default() -> Self {
         Self {
             sim: Config::ephemeral(),
+            running: None,
             balancing: Balancing::Kinference,
             concurrency: 2,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -78,7 +82,7 @@ pub struct Stack {
     // Fields are dropped in this order: the front first.
     envoy: Process,
     control: Process,
-    sim: Process,
+    sim: Option<Simulator>,
     folder: RunFolder,
     programs: Programs,
     options: StackOptions,
@@ -86,9 +90,15 @@ pub struct Stack {
     control_grpc: SocketAddr,
     control_pages: SocketAddr,
     control_admin: Client,
-    sim_control: Client,
     envoy_admin: Client,
     gateway: SocketAddr,
+}
+
+/// The simulated workers' process.
+#[derive(Debug)]
+struct Simulator {
+    process: Process,
+    control: Client,
 }
 
 /// Processor time in seconds that each process has used since its start.
@@ -102,6 +112,15 @@ pub struct Cpu {
     pub sim: f64,
 }
 
+/// Memory that each process holds at present, in bytes (resident set).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Envoy, with the filter inside.
+    pub envoy: u64,
+    /// The control service.
+    pub control: u64,
+}
+
 impl Stack {
     /// Starts everything, and returns when the gateway serves and every worker that accepts connections is known to it.
     ///
@@ -110,7 +129,13 @@ impl Stack {
     pub async fn start(options: StackOptions) -> Result<Self, StackError> {
         let programs = Programs::find()?;
         let folder = RunFolder::create(&programs.runs)?;
-        let (sim, workers, sim_control) = start_sim(&programs, &folder, &options.sim).await?;
+        let (sim, workers) = match &options.running {
+            Some(workers) => (None, workers.clone()),
+            None => {
+                let (sim, workers) = start_sim(&programs, &folder, &options.sim).await?;
+                (Some(sim), workers)
+            }
+        };
         files::write(folder.path(), &options.sim.model, &workers, options.stale_after)?;
 
         let control_grpc = SocketAddr::from(([127, 0, 0, 1], free_port()?));
@@ -128,7 +153,6 @@ impl Stack {
             control_grpc,
             control_pages,
             control_admin,
-            sim_control,
             envoy_admin,
             gateway,
             options,
@@ -255,7 +279,8 @@ impl Stack {
     pub async fn fault(&self, worker: usize, fault: &Fault) -> Result<(), StackError> {
         let mut body = json!(fault);
         body["worker"] = json!(worker);
-        accepted(&format!("fault {fault:?}"), self.sim_control.post("/fault", body.to_string()).await?)
+        let sim = self.sim.as_ref().ok_or(StackError::NotSimulated)?;
+        accepted(&format!("fault {fault:?}"), sim.control.post("/fault", body.to_string()).await?)
     }
 
     /// State and figures of every worker.
@@ -263,20 +288,28 @@ impl Stack {
     /// # Errors
     /// The simulator does not answer.
     pub async fn worker_stats(&self) -> Result<Vec<Value>, StackError> {
-        let stats = self.sim_control.get("/stats").await?.json();
+        let sim = self.sim.as_ref().ok_or(StackError::NotSimulated)?;
+        let stats = sim.control.get("/stats").await?.json();
         Ok(stats["workers"].as_array().cloned().unwrap_or_default())
     }
 
     /// Processor time that each process has used so far.
     #[must_use]
     pub fn cpu(&self) -> Cpu {
-        Cpu { envoy: self.envoy.cpu_seconds(), control: self.control.cpu_seconds(), sim: self.sim.cpu_seconds() }
+        let sim = self.sim.as_ref().map_or(0.0, |sim| sim.process.cpu_seconds());
+        Cpu { envoy: self.envoy.cpu_seconds(), control: self.control.cpu_seconds(), sim }
+    }
+
+    /// Memory that each process holds at present.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        Memory { envoy: self.envoy.memory_bytes(), control: self.control.memory_bytes() }
     }
 
     /// The first process that ended by itself, if any did.
     pub fn ended(&mut self) -> Option<StackError> {
-        let processes = [&mut self.envoy, &mut self.control, &mut self.sim];
-        processes.into_iter().find_map(|process| {
+        let sim = self.sim.as_mut().map(|sim| &mut sim.process);
+        [&mut self.envoy, &mut self.control].into_iter().chain(sim).find_map(|process| {
             let how = process.ended()?;
             Some(process.error(format!("ended by itself ({how})")))
         })
@@ -284,7 +317,7 @@ impl Stack {
 
     fn tails(&self) -> String {
         let tail = |process: &Process| format!("--- the end of {}'s log ---\n{}\n", process.name(), process.tail());
-        [&self.sim, &self.control, &self.envoy].map(tail).concat()
+        self.sim.iter().map(|sim| &sim.process).chain([&self.control, &self.envoy]).map(tail).collect()
     }
 }
 
@@ -296,7 +329,7 @@ impl Drop for Stack {
     }
 }
 
-async fn start_sim(programs: &Programs, folder: &RunFolder, config: &Config) -> Result<(Process, Vec<Addresses>, Client), StackError> {
+async fn start_sim(programs: &Programs, folder: &RunFolder, config: &Config) -> Result<(Simulator, Vec<Addresses>), StackError> {
     let config = Config { control_port: config.control_port.or(Some(0)), ..config.clone() };
     let file = folder.path().join("sim.json");
     std::fs::write(&file, json!(config).to_string()).map_err(StackError::io("write", &file))?;
@@ -307,7 +340,9 @@ async fn start_sim(programs: &Programs, folder: &RunFolder, config: &Config) -> 
     let workers = files::addresses(&output);
     let control = files::address(&output, "control");
     match control {
-        Some(control) if workers.len() == config.workers => Ok((sim, workers, Client::of(control))),
+        Some(control) if workers.len() == config.workers => {
+            Ok((Simulator { process: sim, control: Client::of(control) }, workers))
+        }
         _ => Err(sim.error("did not say where its workers and its control endpoint are".into())),
     }
 }

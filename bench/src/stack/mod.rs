@@ -11,6 +11,6 @@ mod process;
 mod programs;
 
 pub use error::StackError;
-pub use local::{Balancing, Cpu, Stack, StackOptions};
+pub use local::{Balancing, Cpu, Memory, Stack, StackOptions};
 pub use poll::until;
 pub use process::own_cpu_seconds;

@@ -100,6 +100,13 @@ impl Process {
         &self.name
     }
 
+    /// Memory that it holds (resident set), in bytes; 0 where the system does not tell (Linux does).
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let held = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB")?.trim().parse::<u64>().ok());
+        held.unwrap_or_default() * 1024
+    }
+
     /// Processor time used so far, in seconds; 0 where the system does not tell (Linux does).
     pub(super) fn cpu_seconds(&self) -> f64 {
         cpu_seconds(&self.child.id().to_string())
