@@ -2,13 +2,14 @@
 //! [`Exchange`].
 
 mod answer;
+mod caller;
 mod reply;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kinference_routing::decide::{Ask, decide};
+use kinference_routing::decide::{Ask, Prompted, decide};
 use kinference_routing::openai::{self, Endpoint, Request};
 
 use crate::config::FailureMode;
@@ -16,6 +17,7 @@ use crate::gateway::Gateway;
 use crate::gateway::metrics::Metric;
 use crate::host::{Exchange, Severity};
 use answer::Answer;
+use caller::Identity;
 use reply::Reply;
 
 /// The header that names the worker, and the next best ones, to the proxy's load balancer.
@@ -46,7 +48,7 @@ enum Stage {
     /// Nothing was seen yet, or nothing is left to do.
     Idle,
     /// The body is being collected by the proxy.
-    Collecting { endpoint: Endpoint, bytes: usize },
+    Collecting { endpoint: Endpoint, bytes: usize, identity: Identity },
     /// It was sent to a worker.
     Sent(Box<Answer>),
 }
@@ -62,26 +64,28 @@ impl RequestFlow {
     pub fn request_headers(&mut self, host: &dyn Exchange, end: bool) -> Verdict {
         // Whatever becomes of the request: a client never chooses the worker.
         host.remove_request_header(DESTINATION);
+        let identity = Identity::of(host, self.gateway.borrow().replica.current());
         let path = host.request_header(":path").unwrap_or_default();
         let path = String::from_utf8_lossy(&path);
         let method = host.request_header(":method").unwrap_or_default();
         let Some(endpoint) = Endpoint::of_path(&path) else {
-            return self.other_path(host, &path, &method);
+            return self.other_path(host, &path, &method, identity);
         };
         if method != b"POST" {
             return self.refuse(host, &Reply::wrong_method("POST"));
         }
         host.remove_request_header(RANK);
+        let Some(identity) = identity else { return self.refuse(host, &Reply::unidentified()) };
         let limit = self.gateway.borrow().body_limit();
         let announced = host.request_header("content-length").and_then(|value| number(&value));
         if announced.is_some_and(|length| length > limit) {
             return self.refuse(host, &Reply::too_large(limit));
         }
-        self.stage = Stage::Collecting { endpoint, bytes: 0 };
+        self.stage = Stage::Collecting { endpoint, bytes: 0, identity };
         if end { self.request_complete(host) } else { Verdict::Pause }
     }
 
-    fn other_path(&mut self, host: &dyn Exchange, path: &str, method: &[u8]) -> Verdict {
+    fn other_path(&mut self, host: &dyn Exchange, path: &str, method: &[u8], identity: Option<Identity>) -> Verdict {
         let path = path.split(['?', '#']).next().unwrap_or_default();
         if path.strip_suffix('/').unwrap_or(path) != MODELS {
             return self.refuse(host, &Reply::unknown_path());
@@ -89,9 +93,10 @@ impl RequestFlow {
         if method != b"GET" {
             return self.refuse(host, &Reply::wrong_method("GET"));
         }
+        let Some(identity) = identity else { return self.refuse(host, &Reply::unidentified()) };
         let reply = {
             let gateway = self.gateway.borrow();
-            gateway.replica.current().map(|snapshot| Reply::models(snapshot.config.models.keys()))
+            gateway.replica.current().map(|snapshot| Reply::models(snapshot.models_of(identity.tenant()).iter()))
         };
         match reply {
             Some(reply) => self.refuse(host, &reply),
@@ -116,8 +121,11 @@ impl RequestFlow {
     }
 
     fn request_complete(&mut self, host: &dyn Exchange) -> Verdict {
-        let Stage::Collecting { endpoint, bytes } = self.stage else { return Verdict::Continue };
-        self.stage = Stage::Idle;
+        let stage = std::mem::replace(&mut self.stage, Stage::Idle);
+        let Stage::Collecting { endpoint, bytes, identity } = stage else {
+            self.stage = stage;
+            return Verdict::Continue;
+        };
         let started = host.now();
         let body = if bytes == 0 { Some(Vec::new()) } else { host.request_body(bytes) };
         let Some(body) = body else {
@@ -128,13 +136,20 @@ impl RequestFlow {
             Ok(request) => request,
             Err(problem) => return self.refuse(host, &Reply::invalid(&problem)),
         };
-        let verdict = self.route(host, &request, &body, started);
+        let verdict = self.route(host, &request, &body, &identity, started);
         let taken = host.now().saturating_sub(started);
         host.record(Metric::DecisionTime, u64::try_from(taken.as_micros()).unwrap_or(u64::MAX));
         verdict
     }
 
-    fn route(&mut self, host: &dyn Exchange, request: &Request<'_>, body: &[u8], now: Duration) -> Verdict {
+    fn route(
+        &mut self,
+        host: &dyn Exchange,
+        request: &Request<'_>,
+        body: &[u8],
+        identity: &Identity,
+        now: Duration,
+    ) -> Verdict {
         let shared = Rc::clone(&self.gateway);
         let mut gateway = shared.borrow_mut();
         let gateway = &mut *gateway;
@@ -142,18 +157,26 @@ impl RequestFlow {
         gateway.peers.read(host, &mut gateway.ledger);
         let Some(snapshot) = gateway.replica.current() else { return self.undecided_by(host, gateway.failure_mode()) };
         let stale = gateway.is_stale(snapshot);
-        let ask = Ask { request, body, now_ms, unix_s: now.as_secs(), stale, explain: false };
+        let tags = identity.tags();
+        let ask = Ask {
+            prompted: Prompted::Request { request, body },
+            caller: identity.caller(&tags),
+            now_ms,
+            unix_s: now.as_secs(),
+            stale,
+            explain: false,
+        };
         let choice = match decide(snapshot, &gateway.ledger, &ask).result {
             Ok(choice) => choice,
             Err(rejection) => return self.refuse(host, &Reply::rejected(&rejection)),
         };
         let addresses: Vec<&str> = choice
-            .workers
+            .workers()
             .iter()
             .filter_map(|id| snapshot.workers.get(id).map(|worker| worker.address.as_str()))
             .collect();
         host.set_request_header(DESTINATION, &addresses.join(","));
-        let rank = choice.workers.first().and_then(|id| snapshot.workers.get(id)).and_then(|worker| worker.rank);
+        let rank = choice.workers().first().and_then(|id| snapshot.workers.get(id)).and_then(|worker| worker.rank);
         if let Some(rank) = rank {
             host.set_request_header(RANK, &rank.to_string());
         }
@@ -162,7 +185,7 @@ impl RequestFlow {
         if stale {
             host.count(Metric::StaleDecisions, 1);
         }
-        self.stage = Stage::Sent(Box::new(Answer::sent(host, gateway, request, choice)));
+        self.stage = Stage::Sent(Box::new(Answer::sent(host, gateway, request, identity.tenant(), choice)));
         Verdict::Continue
     }
 
@@ -187,7 +210,8 @@ impl RequestFlow {
         if let Some(metric) = reply.metric {
             host.count(metric, 1);
         }
-        host.respond(reply.status, &reply.headers, &reply.body);
+        let headers: Vec<(&str, &str)> = reply.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        host.respond(reply.status, &headers, &reply.body);
         Verdict::Pause
     }
 

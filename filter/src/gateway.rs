@@ -5,11 +5,12 @@ pub mod metrics;
 pub mod peers;
 pub mod reports;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kinference_protocol::v1;
 use kinference_routing::ledger::Ledger;
-use kinference_routing::snapshot::{Changes, Outcome, Replica, Snapshot};
+use kinference_routing::snapshot::{ApplyError, Changes, Outcome, Replica, Snapshot};
 
 use crate::config::{FailureMode, PluginConfig};
 use crate::host::Host;
@@ -107,23 +108,41 @@ impl Gateway {
         }
     }
 
-    /// A message of the control service was applied: what hangs on the snapshot follows.
-    pub fn applied(&mut self, host: &dyn Host, outcome: &Outcome) {
-        match outcome {
-            Outcome::Part => return,
+    /// Applies a message of the control service; what hangs on the snapshot follows.
+    ///
+    /// # Errors
+    /// When it does not apply; nothing has changed then.
+    pub fn apply(&mut self, host: &dyn Host, message: v1::ControlMessage) -> Result<Outcome, ApplyError> {
+        let is_snapshot = matches!(message.message, Some(v1::control_message::Message::Snapshot(_)));
+        let before = if is_snapshot { self.addresses() } else { BTreeMap::new() };
+        let outcome = self.replica.apply(message)?;
+        match &outcome {
+            Outcome::Part => return Ok(outcome),
             Outcome::Current => {}
             Outcome::Delta(changes) => {
                 self.ledger.changed(changes);
                 host.count(Metric::DeltasApplied, 1);
             }
             Outcome::Full => {
-                let loads = self.replica.current().map(|snapshot| snapshot.workers.keys().copied().collect());
-                self.ledger.changed(&Changes { loads: loads.unwrap_or_default(), emptied: Vec::new() });
-                self.tidy();
+                self.replaced(&before);
                 host.count(Metric::SnapshotsApplied, 1);
             }
         }
         self.current_ms = self.clock.last();
+        Ok(outcome)
+    }
+
+    fn addresses(&self) -> BTreeMap<u32, String> {
+        let workers = self.replica.current().map(|snapshot| &snapshot.workers);
+        workers.into_iter().flatten().map(|(id, worker)| (*id, worker.address.clone())).collect()
+    }
+
+    /// Another snapshot is in force: its loads are new, and an id may mean another worker than before.
+    fn replaced(&mut self, before: &BTreeMap<u32, String>) {
+        let now = self.addresses();
+        let emptied = before.iter().filter(|(id, address)| now.get(id) != Some(address)).map(|(id, _)| *id).collect();
+        self.ledger.tidy(|id| now.get(&id).is_some_and(|address| before.get(&id) == Some(address)), self.clock.last());
+        self.ledger.changed(&Changes { loads: now.into_keys().collect(), emptied });
     }
 
     /// On a tick: clears what is past its time, and shows the state.

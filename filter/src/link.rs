@@ -6,6 +6,7 @@
 mod backoff;
 
 use kinference_protocol::v1::{self, filter_message::Message};
+use kinference_routing::snapshot::Outcome;
 use prost::Message as _;
 
 use crate::gateway::Gateway;
@@ -159,10 +160,9 @@ impl Link {
                 return;
             }
         };
-        match gateway.replica.apply(message) {
+        match gateway.apply(stream, message) {
             Ok(outcome) => {
-                gateway.applied(stream, &outcome);
-                let full = outcome == kinference_routing::snapshot::Outcome::Full;
+                let full = outcome == Outcome::Full;
                 if full && let Some(open) = &mut self.open {
                     open.ask_again_ms = 0;
                 }

@@ -8,6 +8,7 @@
 //! - [`prefix`] cuts that text into hashed chunks and knows which worker holds which,
 //! - [`snapshot`] holds what the control service said, and applies its messages,
 //! - [`ledger`] holds what this filter did itself since then,
+//! - [`policy`] says which places rules leave for a request,
 //! - [`ttft`] predicts times to first token and learns from observed ones,
 //! - [`decide()`] picks the worker, and explains itself on demand.
 
@@ -28,4 +29,4 @@ pub mod template;
 pub mod trace;
 pub mod ttft;
 
-pub use decide::{Choice, Decision, Expectation, Rejection, decide};
+pub use decide::{Choice, Decision, Destination, Expectation, Rejection, decide};

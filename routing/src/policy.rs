@@ -1,24 +1,15 @@
-//! Which workers may take a request. Rules plug in here: they see the request and the snapshot, and give the candidates
-//! from which [`decide`](crate::decide()) picks.
+//! Policies: which places may take a request, by the rules that match it.
+//!
+//! Rules match on the request as it came. *Requirements* of every matching rule hold together, on the candidates and on
+//! every fallback tier, so that what one rule forbids no other rule brings back and safety never depends on order.
+//! *Choices* come from the first matching rule that states them.
 
-use crate::decide::{Ask, Rejection};
-use crate::snapshot::{Snapshot, Target};
+pub mod glob;
+mod requirements;
+mod rules;
+mod verdict;
 
-/// What the rules leave for a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidates<'s> {
-    /// Worker sets whose workers may take it.
-    pub targets: &'s [Target],
-    /// The name of the rule that chose them; absent when none did.
-    pub rule: Option<&'s str>,
-}
-
-/// The workers that serve the requested model.
-///
-/// # Errors
-/// When nobody serves it: never a random worker.
-pub fn candidates<'s>(snapshot: &'s Snapshot, ask: &Ask<'_>) -> Result<Candidates<'s>, Rejection> {
-    let model = &*ask.request.model.name;
-    let targets = snapshot.config.models.get(model).ok_or_else(|| Rejection::UnknownModel(model.to_owned()))?;
-    Ok(Candidates { targets, rule: None })
-}
+pub use requirements::Removal;
+pub(crate) use requirements::forbidden;
+pub use rules::Rules;
+pub use verdict::Verdict;

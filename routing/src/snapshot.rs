@@ -3,10 +3,11 @@
 mod config;
 mod replica;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kinference_protocol::v1;
 
+use crate::policy::glob;
 use crate::prefix::PrefixIndex;
 use crate::ttft::LatencyModel;
 
@@ -26,6 +27,40 @@ pub struct Snapshot {
     pub workers: BTreeMap<u32, Worker>,
     /// Who holds which prefixes.
     pub index: PrefixIndex,
+    /// Values of the configured signals by pool, in their order; NaN for missing ones.
+    pub pools: BTreeMap<u32, Vec<f32>>,
+}
+
+impl Snapshot {
+    /// Somebody serves the model: a worker set or a provider.
+    #[must_use]
+    pub fn knows(&self, model: &str) -> bool {
+        let offers = |provider: &v1::Provider| provider.models.iter().any(|offer| offer.name == model);
+        self.config.models.contains_key(model) || self.config.rules.providers.iter().any(offers)
+    }
+
+    /// Models and aliases that a tenant may ask for, in order. An alias is a name, in the condition of a rule that states
+    /// candidates, that no worker serves itself.
+    #[must_use]
+    pub fn models_of(&self, tenant: &str) -> Vec<&str> {
+        let rules = &self.config.rules;
+        let aliases =
+            rules.list.iter().filter(|rule| !rule.candidates.is_empty()).filter_map(|rule| rule.when.as_ref());
+        let aliases = aliases
+            .filter(|when| when.tenants.is_empty() || glob::any(&when.tenants, tenant))
+            .flat_map(|when| &when.models)
+            .filter(|model| !model.contains('*'));
+        let names: BTreeSet<&str> = self.config.models.keys().chain(aliases).map(String::as_str).collect();
+        let allowed = |name: &&str| rules.tenant(tenant).is_none_or(|settings| glob::any(&settings.models, name));
+        names.into_iter().filter(allowed).collect()
+    }
+
+    /// Value of a signal of a pool; `None` when it is missing.
+    #[must_use]
+    pub fn pool_signal(&self, pool: u32, signal: u32) -> Option<f64> {
+        let value = *self.pools.get(&pool)?.get(signal as usize)?;
+        (!value.is_nan()).then(|| f64::from(value))
+    }
 }
 
 /// One worker.
@@ -47,6 +82,8 @@ pub struct Worker {
     pub load: Option<v1::Load>,
     /// How its time to first token is predicted.
     pub latency: LatencyModel,
+    /// Values of the configured signals, in their order; NaN for missing ones.
+    pub signals: Vec<f32>,
 }
 
 impl From<&v1::Worker> for Worker {
@@ -60,6 +97,7 @@ impl From<&v1::Worker> for Worker {
             rank: wire.data_parallel_rank,
             load: wire.load.filter(|load| load.known),
             latency: wire.latency.as_ref().map(LatencyModel::from).unwrap_or_default(),
+            signals: wire.signals.clone(),
         }
     }
 }

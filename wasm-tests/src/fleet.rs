@@ -58,7 +58,12 @@ impl Fleet {
             ..v1::WorkerSet::default()
         };
         let template = v1::Template { source: TEMPLATE.into(), ..v1::Template::default() };
-        let config = v1::Config { backend: Some(backend), worker_sets: vec![set], templates: vec![template] };
+        let config = v1::Config {
+            backend: Some(backend),
+            worker_sets: vec![set],
+            templates: vec![template],
+            ..v1::Config::default()
+        };
         let workers = (0..workers).map(|id| worker(id, 1)).collect();
         Self { config, workers, chunks: BTreeMap::new(), epoch: 7, sequence: 0 }
     }
@@ -107,7 +112,7 @@ impl Fleet {
     }
 
     fn sections(&self) -> v1::Sections {
-        let workers = v1::Workers { upsert: self.workers.clone(), removed: Vec::new() };
+        let workers = v1::Workers { upsert: self.workers.clone(), removed: Vec::new(), ..v1::Workers::default() };
         v1::Sections { config: Some(self.config.clone()), workers: Some(workers), prefix: Some(self.prefix()) }
     }
 
@@ -140,7 +145,7 @@ impl Fleet {
     /// The next delta, with the present state of these workers.
     pub fn workers_delta(&mut self, workers: &[u32]) -> v1::ControlMessage {
         let upsert = self.workers.iter().filter(|worker| workers.contains(&worker.id)).cloned().collect();
-        let workers = v1::Workers { upsert, removed: Vec::new() };
+        let workers = v1::Workers { upsert, removed: Vec::new(), ..v1::Workers::default() };
         self.delta(v1::Sections { workers: Some(workers), ..v1::Sections::default() })
     }
 

@@ -62,7 +62,7 @@ fn encode(message: Message) -> Bytes {
 fn sections(name: String) -> Option<v1::Sections> {
     let worker = v1::Worker { name, ..Default::default() };
     Some(v1::Sections {
-        workers: Some(v1::Workers { upsert: vec![worker], removed: Vec::new() }),
+        workers: Some(v1::Workers { upsert: vec![worker], ..Default::default() }),
         ..Default::default()
     })
 }

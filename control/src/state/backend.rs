@@ -151,7 +151,7 @@ impl Backend {
     /// The full snapshot of what filters were told; absent before the first epoch.
     pub(super) fn full(&self) -> Option<Full> {
         let told = self.told.as_ref()?;
-        let workers = v1::Workers { upsert: told.workers.values().cloned().collect(), removed: Vec::new() };
+        let workers = v1::Workers { upsert: told.workers.values().cloned().collect(), ..Default::default() };
         let prefix = self.store.full(wire::PART_BYTES - (64 << 10));
         let prefix = prefix.into_iter().filter_map(|part| visible(part, &told.event_pages));
         let sections = wire::split(Some(told.config.clone()), Some(workers), prefix);

@@ -55,9 +55,8 @@ pub(super) fn split(
     let mut sections = Vec::new();
     let mut current = v1::Sections { config, ..Default::default() };
     let mut left = (PART_BYTES - MARGIN).saturating_sub(current.encoded_len());
-    if let Some(workers) = workers {
-        let mut part = v1::Workers { removed: workers.removed, ..Default::default() };
-        for worker in workers.upsert {
+    if let Some(mut part) = workers {
+        for worker in std::mem::take(&mut part.upsert) {
             let bytes = worker.encoded_len() + 8;
             if bytes > left {
                 current.workers = Some(std::mem::take(&mut part));
@@ -136,7 +135,7 @@ mod tests {
         };
         let workers = (0..9000).map(|id| v1::Worker { id, name: "x".repeat(200), ..Default::default() }).collect();
         let config = v1::Config { backend: Some(v1::Backend::default()), ..Default::default() };
-        let workers = v1::Workers { upsert: workers, removed: vec![7] };
+        let workers = v1::Workers { upsert: workers, removed: vec![7], ..Default::default() };
         let sections = split(Some(config.clone()), Some(workers.clone()), [prefix.clone()]);
         assert!(sections.len() > 3);
         assert_eq!(sections[0].config, Some(config));

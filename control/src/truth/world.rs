@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kinference_protocol::v1;
-use kinference_routing::decide::{Ask, decide};
+use kinference_routing::decide::{Ask, Caller, Prompted, decide};
 use kinference_routing::ledger::Ledger;
 use kinference_routing::openai::{self, Endpoint, Usage};
 use kinference_routing::prompt;
@@ -147,6 +147,7 @@ impl<'a> World<'a> {
                 ..v1::WorkerSet::default()
             }],
             templates: self.tokenizer.template().into_iter().collect(),
+            ..v1::Config::default()
         }
     }
 
@@ -165,7 +166,7 @@ impl<'a> World<'a> {
             let first = number == 0;
             let sections = v1::Sections {
                 config: first.then(|| self.config()),
-                workers: first.then(|| v1::Workers { upsert: vec![worker.clone()], removed: Vec::new() }),
+                workers: first.then(|| v1::Workers { upsert: vec![worker.clone()], ..Default::default() }),
                 prefix: Some(prefix),
             };
             self.push(Message::Snapshot(v1::SnapshotPart {
@@ -206,8 +207,8 @@ impl<'a> World<'a> {
         let request = openai::parse(endpoint, &exchange.body).map_err(|error| failed(error.to_string()))?;
         let snapshot = self.replica.current().ok_or_else(|| failed("no snapshot".into()))?;
         let ask = Ask {
-            request: &request,
-            body: &exchange.body,
+            prompted: Prompted::Request { request: &request, body: &exchange.body },
+            caller: Caller::default(),
             now_ms: NOW_MS,
             unix_s: exchange.answered_at as u64,
             stale: false,
@@ -224,7 +225,7 @@ impl<'a> World<'a> {
         Ok(Compared {
             name: exchange.name.clone(),
             prompt_tokens: usage.prompt_tokens,
-            predicted: choice.cached_tokens,
+            predicted: choice.first().cached_tokens,
             actual: usage.cached_tokens.unwrap_or(0),
             chunk_tokens: u32::try_from(chunk_tokens).unwrap_or(u32::MAX),
         })

@@ -23,6 +23,7 @@ const KEPT_CHUNKS: usize = 512;
 pub(super) struct Answer {
     request: u64,
     sent_ms: u64,
+    tenant: String,
     choice: Choice,
     /// The worker that is believed to be at it, and what is expected of it.
     worker: Option<u32>,
@@ -40,16 +41,16 @@ pub(super) struct Answer {
 
 impl Answer {
     /// Notes a request that is being sent to the chosen worker.
-    pub(super) fn sent(host: &dyn Host, gateway: &mut Gateway, request: &Request<'_>, mut choice: Choice) -> Self {
-        let expected = Expectation {
-            cached_tokens: choice.cached_tokens,
-            uncached_tokens: choice.uncached_tokens,
-            queued_tokens: choice.queued_tokens,
-            running: choice.running,
-            predicted_ttft_ms: choice.predicted_ttft_ms,
-        };
+    pub(super) fn sent(
+        host: &dyn Host,
+        gateway: &mut Gateway,
+        request: &Request<'_>,
+        tenant: &str,
+        mut choice: Choice,
+    ) -> Self {
+        let expected = choice.first();
         let sent_ms = gateway.clock.last();
-        let worker = choice.workers.first().copied();
+        let worker = choice.workers().first().copied();
         if let Some(worker) = worker {
             gateway.ledger.prefix_sent(worker, &choice.chunks, sent_ms.saturating_add(choice.believe_ms));
         }
@@ -58,6 +59,7 @@ impl Answer {
         let mut answer = Self {
             request: gateway.next_request(),
             sent_ms,
+            tenant: tenant.to_owned(),
             choice,
             worker,
             expected,
@@ -79,7 +81,7 @@ impl Answer {
         self.ticket = Some(gateway.ledger.sent(worker, self.expected.uncached_tokens));
         self.shared_figures_changed(host, gateway);
         let started = Started {
-            tenant: String::new(),
+            tenant: self.tenant.clone(),
             model: self.choice.model.clone(),
             prompt_tokens: self.choice.prompt_tokens,
             cached_tokens: self.expected.cached_tokens,
@@ -130,7 +132,7 @@ impl Answer {
     ) {
         let (Some(address), Some(snapshot)) = (address, gateway.replica.current()) else { return };
         let at = |id: &u32| snapshot.workers.get(id).is_some_and(|worker| worker.address == address);
-        let place = self.choice.workers.iter().position(at);
+        let place = self.choice.workers().iter().position(at);
         if place == Some(0) {
             if let Some(worker) = self.worker {
                 gateway.ledger.cleared(worker);
@@ -139,12 +141,12 @@ impl Answer {
         }
         // The proxy skips workers that it does not know; only those that it tried failed.
         let failed = attempts.map_or(place, |attempts| Some(attempts.saturating_sub(1) as usize));
-        let other = match place.and_then(|place| self.choice.workers.get(place)) {
+        let other = match place.and_then(|place| self.choice.workers().get(place)) {
             Some(worker) => Some(*worker),
             None => snapshot.workers.values().find(|worker| worker.address == address).map(|worker| worker.id),
         };
-        let expected = place.and_then(|place| self.choice.others.get(place.checked_sub(1)?)).copied();
-        let before = place.unwrap_or(self.choice.workers.len());
+        let expected = place.and_then(|place| self.choice.expected.get(place)).copied();
+        let before = place.unwrap_or(self.choice.workers().len());
         if let Some(ticket) = self.ticket.take() {
             gateway.ledger.finished(ticket);
         }
@@ -163,7 +165,7 @@ impl Answer {
     /// The first `count` of the chosen workers could not be reached.
     fn suspect(&mut self, host: &dyn Exchange, gateway: &mut Gateway, count: usize) {
         let now = gateway.clock.last();
-        for worker in self.choice.workers.iter().take(count).copied() {
+        for worker in self.choice.workers().iter().take(count).copied() {
             host.count(Metric::ConnectFailures, 1);
             gateway.ledger.suspect(worker, now);
             let finished = Finished {

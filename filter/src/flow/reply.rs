@@ -7,13 +7,15 @@ use serde::Serialize;
 use crate::gateway::metrics::Metric;
 
 /// Seconds after which a client may try again when nothing is available.
-const RETRY_AFTER: &str = "1";
+const DEFAULT_RETRY: &str = "1";
+/// The header that says so.
+const RETRY_AFTER: &str = "retry-after";
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) status: u16,
-    pub(super) headers: Vec<(&'static str, &'static str)>,
+    pub(super) headers: Vec<(&'static str, String)>,
     pub(super) body: Vec<u8>,
     /// Counts it, when it is an error.
     pub(super) metric: Option<Metric>,
@@ -47,24 +49,26 @@ struct ModelObject<'a> {
     owned_by: &'a str,
 }
 
-const JSON: (&str, &str) = ("content-type", "application/json");
+fn json() -> (&'static str, String) {
+    ("content-type", "application/json".to_owned())
+}
 
 fn error(status: u16, message: &str, param: Option<&str>, code: Option<&str>, metric: Metric) -> Reply {
     let kind = if status >= 500 { "server_error" } else { "invalid_request_error" };
     let body = ErrorBody { error: ErrorObject { message, kind, param, code } };
-    let mut headers = vec![JSON];
+    let mut headers = vec![json()];
     if status == 503 {
-        headers.push(("retry-after", RETRY_AFTER));
+        headers.push((RETRY_AFTER, DEFAULT_RETRY.to_owned()));
     }
     Reply { status, headers, body: serde_json::to_vec(&body).unwrap_or_default(), metric: Some(metric) }
 }
 
 impl Reply {
     /// The list of models.
-    pub(super) fn models<'a>(names: impl Iterator<Item = &'a String>) -> Self {
+    pub(super) fn models<'a>(names: impl Iterator<Item = &'a &'a str>) -> Self {
         let data = names.map(|id| ModelObject { id, object: "model", created: 0, owned_by: "kinference" }).collect();
         let list = ModelList { object: "list", data };
-        Self { status: 200, headers: vec![JSON], body: serde_json::to_vec(&list).unwrap_or_default(), metric: None }
+        Self { status: 200, headers: vec![json()], body: serde_json::to_vec(&list).unwrap_or_default(), metric: None }
     }
 
     pub(super) fn unknown_path() -> Self {
@@ -76,7 +80,7 @@ impl Reply {
     pub(super) fn wrong_method(allowed: &'static str) -> Self {
         let message = format!("This path takes {allowed} requests only.");
         let mut reply = error(405, &message, None, Some("method_not_supported"), Metric::RejectedPath);
-        reply.headers.push(("allow", allowed));
+        reply.headers.push(("allow", allowed.to_owned()));
         reply
     }
 
@@ -94,9 +98,21 @@ impl Reply {
     pub(super) fn rejected(rejection: &Rejection) -> Self {
         let (param, metric) = match rejection {
             Rejection::UnknownModel(_) => (Some("model"), Metric::RejectedModel),
+            Rejection::Forbidden(_) => (Some("model"), Metric::RejectedPolicy),
+            Rejection::Rule { .. } => (None, Metric::RejectedPolicy),
             Rejection::NoWorkers(_) => (None, Metric::RejectedUnavailable),
         };
-        error(rejection.status(), &rejection.to_string(), param, Some(rejection.code()), metric)
+        let mut reply = error(rejection.status(), &rejection.to_string(), param, Some(rejection.code()), metric);
+        if let Some(seconds) = rejection.retry_after_s() {
+            reply.headers.retain(|(name, _)| *name != RETRY_AFTER);
+            reply.headers.push((RETRY_AFTER, seconds.to_string()));
+        }
+        reply
+    }
+
+    pub(super) fn unidentified() -> Self {
+        let message = "This gateway cannot tell who sends the request; ask its operators how to identify yourself.";
+        error(401, message, None, Some("unidentified"), Metric::RejectedPolicy)
     }
 
     pub(super) fn undecided() -> Self {
@@ -129,14 +145,14 @@ mod tests {
     fn what_passes_says_when_to_come_back() {
         for reply in [Reply::undecided(), Reply::rejected(&Rejection::NoWorkers("m".into()))] {
             assert_eq!(reply.status, 503);
-            assert!(reply.headers.contains(&("retry-after", "1")));
+            assert!(reply.headers.contains(&("retry-after", "1".to_owned())));
             assert!(text(&reply).contains("server_error"));
         }
     }
 
     #[test]
     fn models_are_listed() {
-        let names = ["a".to_owned(), "b".to_owned()];
+        let names = ["a", "b"];
         assert_eq!(
             text(&Reply::models(names.iter())),
             r#"{"object":"list","data":[{"id":"a","object":"model","created":0,"owned_by":"kinference"},{"id":"b","object":"model","created":0,"owned_by":"kinference"}]}"#

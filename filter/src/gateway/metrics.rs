@@ -13,6 +13,8 @@ pub enum Metric {
     RejectedPath,
     /// Requests refused with 404 for their model.
     RejectedModel,
+    /// By a rule, or because the tenant is unknown or may not use the model.
+    RejectedPolicy,
     /// Requests refused with 413.
     RejectedTooLarge,
     /// Requests refused with 503: no worker of the model, or nothing to decide with (failure mode Closed).
@@ -58,12 +60,13 @@ pub enum Kind {
 
 impl Metric {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Decisions,
         Self::Undecided,
         Self::RejectedInvalid,
         Self::RejectedPath,
         Self::RejectedModel,
+        Self::RejectedPolicy,
         Self::RejectedTooLarge,
         Self::RejectedUnavailable,
         Self::ConnectFailures,
@@ -90,6 +93,7 @@ impl Metric {
             Self::RejectedInvalid => "kinference_filter_rejected_invalid",
             Self::RejectedPath => "kinference_filter_rejected_path",
             Self::RejectedModel => "kinference_filter_rejected_model",
+            Self::RejectedPolicy => "kinference_filter_rejected_policy",
             Self::RejectedTooLarge => "kinference_filter_rejected_too_large",
             Self::RejectedUnavailable => "kinference_filter_rejected_unavailable",
             Self::ConnectFailures => "kinference_filter_connect_failures",

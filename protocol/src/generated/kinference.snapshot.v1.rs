@@ -225,6 +225,18 @@ pub struct Config {
     pub worker_sets: ::prost::alloc::vec::Vec<WorkerSet>,
     #[prost(message, repeated, tag = "3")]
     pub templates: ::prost::alloc::vec::Vec<Template>,
+    /// In their order: policies by priority, then by name; the rules of a policy as they stand.
+    #[prost(message, repeated, tag = "4")]
+    pub rules: ::prost::alloc::vec::Vec<Rule>,
+    #[prost(message, repeated, tag = "5")]
+    pub providers: ::prost::alloc::vec::Vec<Provider>,
+    #[prost(message, repeated, tag = "6")]
+    pub pools: ::prost::alloc::vec::Vec<Pool>,
+    /// Signals that rules look at; workers and pools carry their values in this order.
+    #[prost(message, repeated, tag = "7")]
+    pub signals: ::prost::alloc::vec::Vec<WindowedSignal>,
+    #[prost(message, optional, tag = "8")]
+    pub tenancy: ::core::option::Option<Tenancy>,
 }
 /// The gateway backend that this filter serves.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -308,6 +320,217 @@ pub struct Template {
         ::prost::alloc::string::String,
     >,
 }
+/// Worker sets on one set of GPUs.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Pool {
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Name as rules have it.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Ids of worker sets.
+    #[prost(uint32, repeated, tag = "3")]
+    pub worker_sets: ::prost::alloc::vec::Vec<u32>,
+}
+/// An inference service outside.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Provider {
+    /// Name as rules have it.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The proxy's cluster that leads to it.
+    #[prost(string, tag = "2")]
+    pub cluster: ::prost::alloc::string::String,
+    /// Host of the endpoint, for the request's authority.
+    #[prost(string, tag = "3")]
+    pub authority: ::prost::alloc::string::String,
+    /// Path before `/chat/completions` and the like: "/v1".
+    #[prost(string, tag = "4")]
+    pub base_path: ::prost::alloc::string::String,
+    /// Value of the Authorization header; empty for none. Kept in memory only.
+    #[prost(string, tag = "5")]
+    pub authorization: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "6")]
+    pub models: ::prost::alloc::vec::Vec<ProviderModel>,
+    #[prost(uint64, tag = "7")]
+    pub request_timeout_ms: u64,
+    /// False takes it out of every tier.
+    #[prost(bool, tag = "8")]
+    pub ready: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProviderModel {
+    /// The name that clients and rules use.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The provider's own name.
+    #[prost(string, tag = "2")]
+    pub upstream_name: ::prost::alloc::string::String,
+    /// Prices of a million tokens; absent when not known.
+    #[prost(double, optional, tag = "3")]
+    pub input_price: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "4")]
+    pub output_price: ::core::option::Option<f64>,
+    /// Assumed time to first token.
+    #[prost(uint64, tag = "5")]
+    pub expected_ttft_ms: u64,
+}
+/// Who sends requests.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Tenancy {
+    /// Header, set by a trusted front, that names the tenant; empty for none.
+    #[prost(string, tag = "1")]
+    pub tenant_header: ::prost::alloc::string::String,
+    /// Header, set by a trusted front, that lists tags; empty for none.
+    #[prost(string, tag = "2")]
+    pub tags_header: ::prost::alloc::string::String,
+    /// Requests without tenant are refused.
+    #[prost(bool, tag = "3")]
+    pub deny_unidentified: bool,
+    #[prost(message, repeated, tag = "4")]
+    pub tenants: ::prost::alloc::vec::Vec<Tenant>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Tenant {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Globs of the models that the tenant may use.
+    #[prost(string, repeated, tag = "2")]
+    pub models: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// A signal over a window.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WindowedSignal {
+    #[prost(enumeration = "Signal", tag = "1")]
+    pub signal: i32,
+    /// 0 for the newest value.
+    #[prost(uint64, tag = "2")]
+    pub over_ms: u64,
+    #[prost(enumeration = "Aggregate", tag = "3")]
+    pub aggregate: i32,
+}
+/// A bound on a signal.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Bound {
+    /// Index into Config.signals.
+    #[prost(uint32, tag = "1")]
+    pub signal: u32,
+    #[prost(oneof = "bound::Bound", tags = "2, 3, 4")]
+    pub bound: ::core::option::Option<bound::Bound>,
+}
+/// Nested message and enum types in `Bound`.
+pub mod bound {
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Bound {
+        #[prost(double, tag = "2")]
+        Max(f64),
+        #[prost(double, tag = "3")]
+        Below(f64),
+        #[prost(double, tag = "4")]
+        AtLeast(f64),
+    }
+}
+/// A rule of a policy. Every rule that matches counts.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Rule {
+    /// "policy/rule"
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Absent: always.
+    #[prost(message, optional, tag = "2")]
+    pub when: ::core::option::Option<When>,
+    /// Models that may answer; empty: not stated.
+    #[prost(string, repeated, tag = "3")]
+    pub candidates: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(enumeration = "Objective", optional, tag = "4")]
+    pub minimize: ::core::option::Option<i32>,
+    #[prost(uint64, tag = "5")]
+    pub ttft_budget_ms: u64,
+    #[prost(message, optional, tag = "6")]
+    pub require: ::core::option::Option<Requirements>,
+    #[prost(message, repeated, tag = "7")]
+    pub fallback: ::prost::alloc::vec::Vec<Tier>,
+    #[prost(message, optional, tag = "8")]
+    pub on_empty: ::core::option::Option<OnEmpty>,
+    /// Rejects whatever matches.
+    #[prost(message, optional, tag = "9")]
+    pub reject: ::core::option::Option<Answer>,
+}
+/// All that is stated must hold.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct When {
+    /// Globs; empty: any.
+    #[prost(string, repeated, tag = "1")]
+    pub tenants: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "2")]
+    pub models: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "3")]
+    pub tags_all: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "4")]
+    pub tags_any: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "5")]
+    pub tags_none: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "6")]
+    pub pools: ::prost::alloc::vec::Vec<PoolBound>,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct PoolBound {
+    /// Id of the pool.
+    #[prost(uint32, tag = "1")]
+    pub pool: u32,
+    #[prost(message, optional, tag = "2")]
+    pub bound: ::core::option::Option<Bound>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Requirements {
+    /// Load: yields only with on_empty CONTINUE.
+    #[prost(message, repeated, tag = "1")]
+    pub workers: ::prost::alloc::vec::Vec<Bound>,
+    /// The rest never yields.
+    #[prost(enumeration = "Locality", optional, tag = "2")]
+    pub locality: ::core::option::Option<i32>,
+    /// Names of the only providers allowed; meaningful when stated.
+    #[prost(message, optional, tag = "3")]
+    pub providers: ::core::option::Option<NameList>,
+    /// Ids of the only pools whose workers are allowed.
+    #[prost(message, optional, tag = "4")]
+    pub pools: ::core::option::Option<IdList>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NameList {
+    #[prost(string, repeated, tag = "1")]
+    pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IdList {
+    #[prost(uint32, repeated, tag = "1")]
+    pub ids: ::prost::alloc::vec::Vec<u32>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Tier {
+    #[prost(string, repeated, tag = "1")]
+    pub providers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "2")]
+    pub models: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OnEmpty {
+    #[prost(enumeration = "OnEmptyAction", tag = "1")]
+    pub action: i32,
+    #[prost(message, optional, tag = "2")]
+    pub answer: ::core::option::Option<Answer>,
+}
+/// What a refused client gets.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Answer {
+    #[prost(uint32, tag = "1")]
+    pub status: u32,
+    /// 0 for none.
+    #[prost(uint64, tag = "2")]
+    pub retry_after_s: u64,
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+}
 /// Every 100 to 200 ms, only the workers that changed. In a full snapshot: all of them.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Workers {
@@ -316,6 +539,17 @@ pub struct Workers {
     /// Ids of workers that are gone; their prefixes go with them.
     #[prost(uint32, repeated, tag = "2")]
     pub removed: ::prost::alloc::vec::Vec<u32>,
+    /// Pools whose state changed.
+    #[prost(message, repeated, tag = "3")]
+    pub pools: ::prost::alloc::vec::Vec<PoolState>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PoolState {
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Values of Config.signals over the pool's ready workers; NaN for missing ones.
+    #[prost(float, repeated, tag = "2")]
+    pub signals: ::prost::alloc::vec::Vec<f32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Worker {
@@ -340,6 +574,9 @@ pub struct Worker {
     pub load: ::core::option::Option<Load>,
     #[prost(message, optional, tag = "8")]
     pub latency: ::core::option::Option<LatencyModel>,
+    /// Values of Config.signals; NaN for missing ones.
+    #[prost(float, repeated, tag = "9")]
+    pub signals: ::prost::alloc::vec::Vec<f32>,
 }
 /// The engine's own figures, and what all filters together have in flight.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -512,6 +749,152 @@ impl Role {
             "BOTH" => Some(Self::Both),
             "PREFILL" => Some(Self::Prefill),
             "DECODE" => Some(Self::Decode),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Signal {
+    QueuedRequests = 0,
+    RunningRequests = 1,
+    KvCacheUsage = 2,
+    /// Of the request at hand, in milliseconds; has no window.
+    PredictedTtft = 3,
+}
+impl Signal {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::QueuedRequests => "QUEUED_REQUESTS",
+            Self::RunningRequests => "RUNNING_REQUESTS",
+            Self::KvCacheUsage => "KV_CACHE_USAGE",
+            Self::PredictedTtft => "PREDICTED_TTFT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "QUEUED_REQUESTS" => Some(Self::QueuedRequests),
+            "RUNNING_REQUESTS" => Some(Self::RunningRequests),
+            "KV_CACHE_USAGE" => Some(Self::KvCacheUsage),
+            "PREDICTED_TTFT" => Some(Self::PredictedTtft),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Aggregate {
+    Last = 0,
+    Average = 1,
+    Max = 2,
+    Min = 3,
+}
+impl Aggregate {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Last => "LAST",
+            Self::Average => "AVERAGE",
+            Self::Max => "MAX",
+            Self::Min => "MIN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "LAST" => Some(Self::Last),
+            "AVERAGE" => Some(Self::Average),
+            "MAX" => Some(Self::Max),
+            "MIN" => Some(Self::Min),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Locality {
+    Local = 0,
+    External = 1,
+}
+impl Locality {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Local => "LOCAL",
+            Self::External => "EXTERNAL",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "LOCAL" => Some(Self::Local),
+            "EXTERNAL" => Some(Self::External),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Objective {
+    MinimizeTtft = 0,
+    MinimizeCost = 1,
+    MinimizeQueue = 2,
+}
+impl Objective {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::MinimizeTtft => "MINIMIZE_TTFT",
+            Self::MinimizeCost => "MINIMIZE_COST",
+            Self::MinimizeQueue => "MINIMIZE_QUEUE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "MINIMIZE_TTFT" => Some(Self::MinimizeTtft),
+            "MINIMIZE_COST" => Some(Self::MinimizeCost),
+            "MINIMIZE_QUEUE" => Some(Self::MinimizeQueue),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum OnEmptyAction {
+    Continue = 0,
+    Reject = 1,
+}
+impl OnEmptyAction {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Continue => "CONTINUE",
+            Self::Reject => "REJECT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CONTINUE" => Some(Self::Continue),
+            "REJECT" => Some(Self::Reject),
             _ => None,
         }
     }

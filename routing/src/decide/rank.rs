@@ -1,6 +1,10 @@
 //! Order among candidates.
 
-use super::{ALTERNATIVES, Candidate};
+use kinference_protocol::v1::Objective;
+
+use super::candidates::{Candidate, Gathered, Place};
+use super::choice::ALTERNATIVES;
+use crate::policy::Verdict;
 use crate::prefix::hash_chunk;
 use crate::trace::CandidateStanding;
 
@@ -8,51 +12,79 @@ use crate::trace::CandidateStanding;
 const TIE_PART: f32 = 0.05;
 const TIE_MS: f32 = 1.0;
 
-/// Fastest first, among those of the best standing; ties by the hash of the prompt's beginning, so that many proxies agree
-/// on the worker of a new prefix and different prefixes spread.
-pub(super) fn by_ttft<'c, 's>(candidates: &'c [Candidate<'s>], affinity: u64) -> Vec<&'c Candidate<'s>> {
-    let best_standing = candidates.iter().map(|candidate| candidate.standing).min();
-    let fastest = candidates
+/// The best of the candidates that `keep` keeps, and where to go when it cannot be reached.
+///
+/// Those of the best standing come first, among them the ones that the objective prefers; ties are broken by the hash of
+/// the prompt's beginning (rendezvous hashing), so that many proxies agree on the worker of a new prefix and different
+/// prefixes spread. A stale snapshot leaves the hash alone.
+pub(super) fn best<'c, 's>(
+    gathered: &'c Gathered<'s>,
+    verdict: &Verdict<'_>,
+    stale: bool,
+    keep: &dyn Fn(&Candidate<'s>) -> bool,
+) -> Vec<&'c Candidate<'s>> {
+    let kept: Vec<&Candidate<'s>> = gathered
+        .candidates
         .iter()
-        .filter(|candidate| Some(candidate.standing) == best_standing)
+        .filter(|candidate| candidate.standing != CandidateStanding::Unready && keep(candidate))
+        .collect();
+    let Some(standing) = kept.iter().map(|candidate| candidate.standing).min() else { return Vec::new() };
+    let affinity = gathered.prompts.first().map_or(0, |prompt| prompt.affinity);
+    let fastest = kept
+        .iter()
+        .filter(|candidate| candidate.standing == standing)
         .map(|candidate| candidate.score_ms)
         .fold(f32::INFINITY, f32::min);
-    let tie = (fastest * (1.0 + TIE_PART)).max(fastest + TIE_MS);
-    ranked(candidates, |candidate| {
-        let tied = candidate.score_ms <= tie;
-        (if tied { fastest } else { candidate.score_ms }, weight(candidate, affinity))
-    })
-}
-
-/// By the hash of the prompt's beginning alone (rendezvous hashing): the same prefix meets the same worker, whoever asks,
-/// and one worker less moves only its own prefixes.
-pub(super) fn by_hash<'c, 's>(candidates: &'c [Candidate<'s>], affinity: u64) -> Vec<&'c Candidate<'s>> {
-    ranked(candidates, |candidate| (0.0, weight(candidate, affinity)))
+    let ttft = |candidate: &Candidate<'_>| {
+        let tied = candidate.score_ms <= (fastest * (1.0 + TIE_PART)).max(fastest + TIE_MS);
+        f64::from(if tied { fastest } else { candidate.score_ms })
+    };
+    let preference = |candidate: &Candidate<'_>| -> (f64, f64) {
+        match verdict.minimize {
+            _ if stale => (0.0, 0.0),
+            Objective::MinimizeTtft => (0.0, ttft(candidate)),
+            Objective::MinimizeQueue => (f64::from(candidate.queued_requests()), ttft(candidate)),
+            // The cheapest within the budget; when none is within it, the fastest.
+            Objective::MinimizeCost if candidate.predicted_ttft_ms <= verdict.ttft_budget_ms => {
+                (candidate.cost(), ttft(candidate))
+            }
+            Objective::MinimizeCost => (f64::INFINITY, ttft(candidate)),
+        }
+    };
+    let mut keyed: Vec<_> = kept
+        .into_iter()
+        .map(|candidate| (candidate.standing, preference(candidate), weight(candidate, affinity), candidate))
+        .collect();
+    keyed.sort_by(|(standing_a, a, hash_a, _), (standing_b, b, hash_b, _)| {
+        let preference = a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1));
+        standing_a.cmp(standing_b).then(preference).then(hash_b.cmp(hash_a))
+    });
+    alternatives(keyed.into_iter().map(|(.., candidate)| candidate))
 }
 
 fn weight(candidate: &Candidate<'_>, affinity: u64) -> u64 {
-    hash_chunk(candidate.worker.address.as_bytes(), affinity ^ u64::from(candidate.worker.rank.unwrap_or(0)))
+    match candidate.place {
+        Place::Worker(worker) => hash_chunk(worker.address.as_bytes(), affinity ^ u64::from(worker.rank.unwrap_or(0))),
+        Place::Provider { provider, .. } => hash_chunk(provider.name.as_bytes(), affinity),
+    }
 }
 
-fn ranked<'c, 's>(
-    candidates: &'c [Candidate<'s>],
-    key: impl Fn(&Candidate<'s>) -> (f32, u64),
-) -> Vec<&'c Candidate<'s>> {
-    let mut keyed: Vec<_> = candidates
-        .iter()
-        .filter(|candidate| candidate.standing != CandidateStanding::Unready)
-        .map(|candidate| (candidate.standing, key(candidate), candidate))
-        .collect();
-    keyed.sort_by(|(standing_a, (ttft_a, hash_a), _), (standing_b, (ttft_b, hash_b), _)| {
-        standing_a.cmp(standing_b).then(ttft_a.total_cmp(ttft_b)).then(hash_b.cmp(hash_a))
-    });
+/// The first candidate, and others that a retry of the same request can go to.
+fn alternatives<'c, 's: 'c>(sorted: impl Iterator<Item = &'c Candidate<'s>>) -> Vec<&'c Candidate<'s>> {
     let mut chosen: Vec<&Candidate<'_>> = Vec::with_capacity(ALTERNATIVES);
-    for (_, _, candidate) in keyed {
-        // The header of the rank goes along with a retry, so an alternative must be at another address with the same rank.
-        let fits = chosen.first().is_none_or(|best| {
-            best.worker.set == candidate.worker.set
-                && best.worker.rank == candidate.worker.rank
-                && chosen.iter().all(|other| other.worker.address != candidate.worker.address)
+    for candidate in sorted {
+        let fits = chosen.first().is_none_or(|best| match (&best.place, &candidate.place) {
+            // The headers and the body go along, so an alternative must be at another address with the same rank and
+            // model.
+            (Place::Worker(best), Place::Worker(worker)) => {
+                best.set == worker.set
+                    && best.rank == worker.rank
+                    && chosen.iter().all(|other| match other.place {
+                        Place::Worker(other) => other.address != worker.address,
+                        Place::Provider { .. } => true,
+                    })
+            }
+            _ => false,
         });
         if fits {
             chosen.push(candidate);

@@ -2,6 +2,7 @@ use kinference_protocol::v1;
 
 use super::*;
 use crate::openai::{Endpoint, parse};
+use crate::prefix::{Chunks, namespace_seed};
 use crate::snapshot::Replica;
 
 const CHUNK: usize = 64;
@@ -65,8 +66,12 @@ impl World {
     fn replica(&self) -> Replica {
         let backend = v1::Backend { chunk_bytes: CHUNK as u32, index_max_bytes: 1 << 20, ..v1::Backend::default() };
         let sections = v1::Sections {
-            config: Some(v1::Config { backend: Some(backend), worker_sets: self.sets.clone(), templates: vec![] }),
-            workers: Some(v1::Workers { upsert: self.workers.clone(), removed: vec![] }),
+            config: Some(v1::Config {
+                backend: Some(backend),
+                worker_sets: self.sets.clone(),
+                ..v1::Config::default()
+            }),
+            workers: Some(v1::Workers { upsert: self.workers.clone(), ..v1::Workers::default() }),
             prefix: Some(self.prefix.clone()),
         };
         let part = v1::SnapshotPart { epoch: 1, sequence: 1, part: 0, last: true, sections: Some(sections) };
@@ -82,8 +87,7 @@ impl World {
     fn ask(&self, ledger: &Ledger, model: &str, prompt: &str, change: impl Fn(&mut Ask<'_>)) -> Decision {
         let body = serde_json::json!({"model": model, "prompt": prompt}).to_string();
         let request = parse(Endpoint::Completions, body.as_bytes()).unwrap();
-        let mut ask =
-            Ask { request: &request, body: body.as_bytes(), now_ms: 1000, unix_s: 0, stale: false, explain: true };
+        let mut ask = Ask { explain: true, ..asked(&request, &body) };
         change(&mut ask);
         decide(self.replica().current().unwrap(), ledger, &ask)
     }
@@ -94,7 +98,18 @@ fn prompt(name: &str, bytes: usize) -> String {
 }
 
 fn first(decision: &Decision) -> u32 {
-    decision.result.as_ref().unwrap().workers[0]
+    decision.result.as_ref().unwrap().workers()[0]
+}
+
+fn asked<'a>(request: &'a crate::openai::Request<'a>, body: &'a str) -> Ask<'a> {
+    Ask {
+        prompted: Prompted::Request { request, body: body.as_bytes() },
+        caller: Caller::default(),
+        now_ms: 1000,
+        unix_s: 0,
+        stale: false,
+        explain: false,
+    }
 }
 
 #[test]
@@ -108,15 +123,15 @@ fn the_longest_cached_prefix_wins_among_idle_workers() {
     );
     let decision = world.decide(&Ledger::default(), "m", &text);
     let choice = decision.result.as_ref().unwrap();
-    assert_eq!(choice.workers[0], 70);
-    assert_eq!((choice.cached_tokens, choice.prompt_tokens), (1440, 1600));
-    assert_eq!(choice.workers.len(), 3);
+    assert_eq!(choice.workers()[0], 70);
+    assert_eq!((choice.first().cached_tokens, choice.prompt_tokens), (1440, 1600));
+    assert_eq!(choice.workers().len(), 3);
     let trace = decision.trace.unwrap();
     assert_eq!(
         trace.candidates.iter().map(|candidate| candidate.cached_tokens).collect::<Vec<_>>(),
         [0, 640, 640, 1440]
     );
-    assert_eq!(trace.chosen, choice.workers);
+    assert_eq!(trace.chosen, choice.workers());
 }
 
 #[test]
@@ -125,7 +140,7 @@ fn a_hole_in_a_chain_ends_it() {
     let mut world = World::new(&[(1, "m")], &[(0, 1)]).holds(1, &[0], &text, 10);
     world.prefix.pages[0].workers[3] = 0;
     let choice = world.decide(&Ledger::default(), "m", &text).result.unwrap();
-    assert_eq!(choice.cached_tokens, 48);
+    assert_eq!(choice.first().cached_tokens, 48);
 }
 
 #[test]
@@ -133,7 +148,7 @@ fn a_wholly_cached_prompt_still_computes_its_last_block() {
     let text = prompt("a", 640);
     let world = World::new(&[(1, "m")], &[(0, 1)]).holds(1, &[0], &text, 10);
     let choice = world.decide(&Ledger::default(), "m", &text).result.unwrap();
-    assert_eq!((choice.prompt_tokens, choice.cached_tokens, choice.uncached_tokens), (160, 144, 16));
+    assert_eq!((choice.prompt_tokens, choice.first().cached_tokens, choice.first().uncached_tokens), (160, 144, 16));
 }
 
 #[test]
@@ -166,8 +181,8 @@ fn a_burst_neither_herds_nor_scatters() {
     let mut tickets = Vec::new();
     for i in 0..40 {
         let choice = world.decide(&ledger, "m", &prompt(&format!("p{i}"), 4000)).result.unwrap();
-        counts[choice.workers[0] as usize] += 1;
-        tickets.push(ledger.sent(choice.workers[0], choice.uncached_tokens));
+        counts[choice.workers()[0] as usize] += 1;
+        tickets.push(ledger.sent(choice.workers()[0], choice.first().uncached_tokens));
     }
     assert_eq!(counts, [10; 4]);
 
@@ -176,9 +191,9 @@ fn a_burst_neither_herds_nor_scatters() {
     let mut workers = std::collections::BTreeSet::new();
     for i in 0..20 {
         let choice = world.decide(&ledger, "m", &format!("{shared}{i}")).result.unwrap();
-        workers.insert(choice.workers[0]);
-        ledger.prefix_sent(choice.workers[0], &choice.chunks, 1000 + choice.believe_ms);
-        tickets.push(ledger.sent(choice.workers[0], choice.uncached_tokens));
+        workers.insert(choice.workers()[0]);
+        ledger.prefix_sent(choice.workers()[0], &choice.chunks, 1000 + choice.believe_ms);
+        tickets.push(ledger.sent(choice.workers()[0], choice.first().uncached_tokens));
     }
     assert!(workers.len() <= 2, "a shared prefix went to {workers:?}");
 }
@@ -218,9 +233,9 @@ fn no_metrics_is_the_worst_score_and_unready_is_none() {
         .change(2, |worker| worker.state = v1::WorkerState::Unready.into())
         .change(3, |worker| worker.load.as_mut().unwrap().running_requests = 500.0);
     let choice = world.decide(&Ledger::default(), "m", &text).result.unwrap();
-    assert_eq!(choice.workers, [3, 1, 0]);
+    assert_eq!(choice.workers(), [3, 1, 0]);
     let world = world.change(3, |worker| worker.state = v1::WorkerState::Unready.into());
-    assert_eq!(world.decide(&Ledger::default(), "m", &text).result.unwrap().workers, [1, 0]);
+    assert_eq!(world.decide(&Ledger::default(), "m", &text).result.unwrap().workers(), [1, 0]);
     let mut ledger = Ledger::default();
     ledger.suspect(1, 1000);
     assert!(ledger.is_suspect(1, 1000));
@@ -238,11 +253,11 @@ fn a_stale_snapshot_hashes_prompts_over_healthy_workers() {
         let text = prompt(&format!("q{i}"), 2000);
         let choice = world.ask(&Ledger::default(), "m", &text, stale).result.unwrap();
         assert_eq!(
-            choice.workers,
-            world.ask(&Ledger::default(), "m", &(text + " more"), stale).result.unwrap().workers
+            choice.workers(),
+            world.ask(&Ledger::default(), "m", &(text + " more"), stale).result.unwrap().workers()
         );
-        assert_eq!(choice.cached_tokens, 0);
-        seen.insert(choice.workers[0]);
+        assert_eq!(choice.first().cached_tokens, 0);
+        seen.insert(choice.workers()[0]);
     }
     assert_eq!(seen.len(), 3);
 }
@@ -252,17 +267,17 @@ fn salts_adapters_and_likenesses_share_nothing() {
     let text = prompt("a", 6400);
     let mut world = World::new(&[(1, "m")], &[(0, 1), (1, 1)]).holds(1, &[0], &text, 100);
     world.sets[0].adapters.push("lora".into());
-    assert!(world.decide(&Ledger::default(), "m", &text).result.unwrap().cached_tokens > 0);
-    assert_eq!(world.decide(&Ledger::default(), "lora", &text).result.unwrap().cached_tokens, 0);
+    assert!(world.decide(&Ledger::default(), "m", &text).result.unwrap().first().cached_tokens > 0);
+    assert_eq!(world.decide(&Ledger::default(), "lora", &text).result.unwrap().first().cached_tokens, 0);
     let body = serde_json::json!({"model": "m", "prompt": text, "cache_salt": "s"}).to_string();
     let request = parse(Endpoint::Completions, body.as_bytes()).unwrap();
-    let ask = Ask { request: &request, body: body.as_bytes(), now_ms: 0, unix_s: 0, stale: false, explain: false };
+    let ask = asked(&request, &body);
     let salted = decide(world.replica().current().unwrap(), &Ledger::default(), &ask);
-    assert_eq!(salted.result.unwrap().cached_tokens, 0);
+    assert_eq!(salted.result.unwrap().first().cached_tokens, 0);
     assert!(salted.trace.is_none());
     world.sets[0].prefix_mode = v1::PrefixMode::Routed.into();
     let routed = world.decide(&Ledger::default(), "m", &text).result.unwrap();
-    assert_eq!((routed.cached_tokens, routed.routed, routed.believe_ms), (0, true, 60_000));
+    assert_eq!((routed.first().cached_tokens, routed.routed, routed.believe_ms), (0, true, 60_000));
 }
 
 #[test]
@@ -278,7 +293,7 @@ fn alternatives_are_other_addresses_of_the_same_rank() {
             worker.data_parallel_rank = Some(1);
             worker.address = "10.0.0.2:8000".into();
         });
-    let workers = world.decide(&Ledger::default(), "m", "x").result.unwrap().workers;
+    let workers = world.decide(&Ledger::default(), "m", "x").result.unwrap().workers().to_vec();
     assert!(matches!(workers[..], [0, 2] | [2, 0] | [1, 3] | [3, 1]), "{workers:?}");
 }
 
@@ -288,3 +303,5 @@ fn a_trace_is_readable() {
     let trace = world.decide(&Ledger::default(), "m", "secret words").trace.unwrap().to_string();
     assert!(trace.contains("* default/m/w0") && trace.contains("Usable") && !trace.contains("secret"), "{trace}");
 }
+
+mod policies;

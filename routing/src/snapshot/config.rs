@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kinference_protocol::v1;
 
 use super::ApplyError;
+use crate::policy::Rules;
 use crate::template::ChatTemplate;
 
 /// Configuration in force.
@@ -17,6 +18,8 @@ pub struct Config {
     pub sets: BTreeMap<u32, WorkerSet>,
     /// Who serves a model, by the name that clients ask for.
     pub models: BTreeMap<String, Vec<Target>>,
+    /// The rules, and what they refer to.
+    pub rules: Rules,
 }
 
 /// A worker set that serves a model.
@@ -93,6 +96,6 @@ impl Config {
                 return Err(ApplyError::Figure { field: "config.worker_sets.id (twice)", value: u64::from(set.id) });
             }
         }
-        Ok(Self { backend, sets, models })
+        Ok(Self { backend, sets, models, rules: Rules::compile(wire)? })
     }
 }

@@ -167,6 +167,7 @@ impl Replica {
                 config,
                 workers: BTreeMap::new(),
                 index: PrefixIndex::default(),
+                pools: BTreeMap::new(),
             };
             self.arriving = Some(Arriving { snapshot, next_part: 0 });
         }
@@ -257,6 +258,9 @@ fn apply(snapshot: &mut Snapshot, sections: &v1::Sections) {
         }
         for worker in &workers.upsert {
             snapshot.workers.insert(worker.id, Worker::from(worker));
+        }
+        for pool in &workers.pools {
+            snapshot.pools.insert(pool.id, pool.signals.clone());
         }
     }
     if let Some(prefix) = &sections.prefix {

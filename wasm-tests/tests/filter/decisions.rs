@@ -123,13 +123,46 @@ fn workers_come_and_go() {
     let exchange = proxy.send(0, &Request::chat(MODEL, "hi"));
     assert_eq!(proxy.forwarded(exchange).unwrap().destinations(), [fleet.workers[0].address.clone()]);
     fleet.workers[1].set_state(v1::WorkerState::Ready);
-    let workers = v1::Workers { upsert: vec![fleet.workers[1].clone()], removed: vec![0] };
+    let workers = v1::Workers { upsert: vec![fleet.workers[1].clone()], removed: vec![0], ..v1::Workers::default() };
     let delta = fleet.delta(v1::Sections { workers: Some(workers), ..v1::Sections::default() });
     assert!(proxy.push(0, &delta));
     // The first request is still being answered by the worker that is gone.
     proxy.answer(exchange, &Answer::json(200, "{}"));
     let exchange = proxy.send(0, &Request::chat(MODEL, "hi"));
     assert_eq!(proxy.forwarded(exchange).unwrap().destinations(), [fleet.workers[1].address.clone()]);
+}
+
+#[test]
+fn after_a_restart_of_the_control_service_an_id_may_be_another_worker() {
+    let fleet = Fleet::new(2);
+    let prompt = prose(40_000);
+    let mut proxy = serving(&fleet);
+    let request = Request::completion(MODEL, &prompt);
+    let first = proxy.send(0, &request);
+    let home = destination(&proxy, first);
+
+    // The two change their ids: what is in flight, and what was just sent, is with neither id.
+    let mut restarted = Fleet { epoch: 8, ..fleet.clone() };
+    restarted.workers[0].address.clone_from(&fleet.workers[1].address);
+    restarted.workers[1].address.clone_from(&fleet.workers[0].address);
+    assert!(proxy.push(0, &restarted.full()));
+    let next = proxy.send(0, &request);
+    proxy.answer(next, &Answer::json(200, "{}"));
+    let received = proxy.received(next).headers;
+    assert_eq!(received.text("x-kinference-predicted-cached-tokens").as_deref(), Some("0"));
+
+    // The answer to the first still tells who gave it, and nobody is taken for unreachable.
+    proxy.answer(first, &Answer::json(200, "{}"));
+    let name = restarted.workers.iter().find(|worker| worker.address == home).unwrap().name.clone();
+    let received = proxy.received(first).headers;
+    assert_eq!(received.text("x-kinference-destination"), Some(format!("default/tiny/{name}")));
+    assert_eq!(proxy.value("kinference_filter_connect_failures"), 0);
+
+    // With the same workers as before, what was just sent is still believed.
+    assert!(proxy.push(0, &Fleet { epoch: 9, ..restarted.clone() }.full()));
+    let again = proxy.send(0, &request);
+    proxy.answer(again, &Answer::json(200, "{}"));
+    assert_ne!(proxy.received(again).headers.text("x-kinference-predicted-cached-tokens").as_deref(), Some("0"));
 }
 
 #[test]

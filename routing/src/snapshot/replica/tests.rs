@@ -14,6 +14,7 @@ fn config() -> v1::Config {
             ..v1::WorkerSet::default()
         }],
         templates: vec![v1::Template { source: "x".into(), special_tokens: BTreeMap::new() }],
+        ..v1::Config::default()
     }
 }
 
@@ -22,7 +23,7 @@ fn worker(id: u32, set: u32) -> v1::Worker {
 }
 
 fn workers(ids: &[u32]) -> Option<v1::Workers> {
-    Some(v1::Workers { upsert: ids.iter().map(|id| worker(*id, 1)).collect(), removed: Vec::new() })
+    Some(v1::Workers { upsert: ids.iter().map(|id| worker(*id, 1)).collect(), ..v1::Workers::default() })
 }
 
 fn prefix(entries: &[(u64, u64)]) -> Option<v1::Prefix> {
@@ -98,7 +99,7 @@ fn deltas_apply_only_to_the_exact_state_before_them() {
 #[test]
 fn removed_workers_take_their_prefixes_along() {
     let mut replica = ready();
-    let removal = v1::Workers { upsert: vec![worker(0, 1)], removed: vec![1] };
+    let removal = v1::Workers { upsert: vec![worker(0, 1)], removed: vec![1], ..v1::Workers::default() };
     let sections = v1::Sections { workers: Some(removal), ..v1::Sections::default() };
     let outcome = replica.apply(delta(9, 8, sections)).unwrap();
     assert_eq!(outcome, Outcome::Delta(Changes { loads: vec![0], emptied: vec![1] }));
@@ -134,7 +135,7 @@ fn a_bad_message_is_refused_whole_and_the_state_stays() {
         (with_config(without_set), true),
         (
             v1::Sections {
-                workers: Some(v1::Workers { upsert: vec![worker(2, 77)], removed: vec![] }),
+                workers: Some(v1::Workers { upsert: vec![worker(2, 77)], ..v1::Workers::default() }),
                 ..Default::default()
             },
             false,
