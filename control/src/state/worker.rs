@@ -159,6 +159,7 @@ impl Worker {
             data_parallel_rank: self.wanted.rank,
             load: Some(self.load(totals, interval_ms, now)),
             latency: Some(self.learner.model().into()),
+            ..Default::default()
         }
     }
 }
