@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kinference_bench::load::{Answer, Client, LoadError};
 use kinference_bench::sim::Config;
-use kinference_bench::stack::{Balancing, Stack, StackOptions};
+use kinference_bench::stack::{Balancing, Stack, StackOptions, until};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
@@ -79,8 +79,8 @@ pub(crate) struct Reply {
     pub(crate) prompt: u64,
     /// The worker, "namespace/set/worker" or the like.
     pub(crate) destination: String,
-    /// The snapshot's epoch.
-    pub(crate) epoch: String,
+    /// The snapshot's epoch, which all filters of a control service share at rest.
+    pub(crate) epoch: u64,
 }
 
 impl Reply {
@@ -96,7 +96,8 @@ impl Reply {
             cached: usage["prompt_tokens_details"]["cached_tokens"].as_u64().expect("cached_tokens"),
             prompt: usage["prompt_tokens"].as_u64().expect("prompt_tokens"),
             destination: header("x-kinference-destination"),
-            epoch: header("x-kinference-epoch"),
+            // "epoch:sequence"; the sequence moves all the time.
+            epoch: header("x-kinference-epoch").split(':').next().and_then(|epoch| epoch.parse().ok()).expect("an epoch"),
         }
     }
 
@@ -115,6 +116,21 @@ pub(crate) async fn ask(stack: &Stack, client: &Client, prompt: &str) -> Reply {
 /// Sends a chat request.
 pub(crate) async fn send(client: &Client, body: &Value) -> Result<Answer, LoadError> {
     client.post("/v1/chat/completions", body.to_string()).await
+}
+
+/// Waits until every filter holds exactly the chunks that the control service knows of, and these are at least `least`.
+pub(crate) async fn indexes_agree(stack: &Stack, least: u64) {
+    let agreed = until("equal prefix indexes", Duration::from_secs(10), async || {
+        let status = stack.status().await.map_err(|error| error.to_string())?;
+        let chunks = status["backends"]["default/main"]["prefixIndex"]["chunks"].as_u64().unwrap_or_default();
+        let filters = status["filters"].as_array().cloned().unwrap_or_default();
+        let held: Vec<_> = filters.iter().map(|filter| filter["indexChunks"].as_u64().unwrap_or_default()).collect();
+        let equal = held.len() >= 2 && held.iter().all(|held| *held == chunks);
+        if equal && chunks >= least { Ok(()) } else { Err(format!("{chunks} chunks (of {least}), filters {held:?}")) }
+    });
+    if let Err(error) = agreed.await {
+        panic!("{error}");
+    }
 }
 
 /// The index of a worker by its destination header.

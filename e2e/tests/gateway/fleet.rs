@@ -6,7 +6,7 @@ use kinference_bench::load::{Arrival, Client, Options, Pace, Progress, Record, S
 use kinference_bench::sim::{Config, Fault};
 use kinference_bench::stack::{Stack, until};
 
-use crate::common::{alone, ask, chat, figures, prompt, send, stack, worker_of, workers};
+use crate::common::{alone, ask, chat, figures, indexes_agree, prompt, send, stack, worker_of, workers};
 
 /// The number of the worker that dies or never answers.
 const VICTIM: usize = 1;
@@ -41,21 +41,24 @@ fn a_killed_worker_costs_only_the_streams_it_had_begun() {
             // The headers had come: the worker had begun to answer.
             assert!(dead(record) && record.sent < killed, "failed without need: {record:?}, killed at {killed:?}");
         }
-        let begun = run.records.iter().filter(|record| dead(record)).count();
-        assert!((1..begun).contains(&failed.len()), "{} of {begun} streams of the dead worker failed", failed.len());
+        assert!(!failed.is_empty(), "the worker died without a stream");
         let late: Vec<_> = run.records.iter().filter(|record| dead(record) && record.sent > killed + Duration::from_secs(1)).collect();
         assert!(late.is_empty(), "sent to the dead worker more than a second later: {late:?}");
         let after = run.records.iter().filter(|record| record.sent > killed).count();
         assert!(after > 60, "only {after} requests came after the death");
 
-        // It comes back, and is used again.
+        // It comes back, and is used again once there is more to do than one worker would take.
         stack.fault(VICTIM, &Fault::Revive).await.expect("a revival");
-        let client = stack.client();
-        let mut number = 1000;
+        let burst = Options { pace: Pace::Closed { concurrency: 24 }, ..options };
+        let mut seed = 100;
         let used = until("requests at the worker that came back", Duration::from_secs(15), async || {
-            number += 1;
-            let reply = ask(&stack, &client, &prompt(number, 100)).await;
-            if worker_of(&reply.destination) == VICTIM { Ok(()) } else { Err(reply.destination) }
+            seed += 1;
+            let shape = Shape::Control { requests: 48, prompt_tokens: 100 };
+            let workload = Workload { shape, answer_tokens: 10, seed };
+            let run = run(&stack.client(), &workload, &burst, Progress::silent()).await.map_err(|error| error.to_string())?;
+            let summary = Summary::of(&run, Duration::from_secs(1));
+            assert_eq!(summary.errors, 0, "{:?}", summary.errors_by_kind);
+            if run.records.iter().any(dead) { Ok(()) } else { Err(format!("{:?}", summary.destinations)) }
         });
         used.await.expect("the worker is used again");
     });
@@ -111,15 +114,7 @@ fn a_worker_that_comes_back_empty_is_not_believed_to_hold_anything() {
             if now > before { Ok(()) } else { Err(format!("{now} restarts")) }
         });
         noticed.await.expect("a notice");
-        // Filters say what they hold once a second; what the service sent before that has then been applied.
-        let status = stack.status().await.expect("a status");
-        let sequence = status["backends"]["default/main"]["sequence"].as_u64().unwrap_or_default();
-        let applied = until("the filters", Duration::from_secs(5), async || {
-            let status = stack.status().await.map_err(|error| error.to_string())?;
-            let held: Vec<_> = status["filters"].as_array().into_iter().flatten().map(|filter| filter["sequence"].as_u64()).collect();
-            if held.iter().all(|held| *held > Some(sequence)) { Ok(()) } else { Err(format!("{held:?} of {sequence}")) }
-        });
-        applied.await.expect("filters that follow");
+        indexes_agree(&stack, 1).await;
         for document in &documents {
             let reply = ask(&stack, &client, document).await;
             assert_eq!(reply.cached, 0, "the simulator did not lose its cache: {reply:?}");

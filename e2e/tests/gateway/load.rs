@@ -27,18 +27,17 @@ fn one_hot_prefix_is_served_as_fast_as_by_round_robin() {
             let run = run(&stack.client(), &workload, &options, Progress::silent()).await.expect("a run");
             let summary = Summary::of(&run, Duration::from_secs(1));
             assert_eq!(summary.errors, 0, "{:?}", summary.errors_by_kind);
-            summary
+            eprintln!("{balancing:?}: {:.1} requests/s, {:?}", summary.requests_per_s, summary.destinations);
+            summary.requests_per_s
         };
-        let round_robin = measure(Balancing::RoundRobin).await;
-        let ours = measure(Balancing::Kinference).await;
-        eprintln!("requests/s: round robin {:.1}, kinference {:.1}", round_robin.requests_per_s, ours.requests_per_s);
+        // Each twice, in turn, and the better one counts: other processes on the machine slow one run or the other.
+        let (mut round_robin, mut ours) = (0.0f64, 0.0f64);
+        for _ in 0..2 {
+            round_robin = round_robin.max(measure(Balancing::RoundRobin).await);
+            ours = ours.max(measure(Balancing::Kinference).await);
+        }
+        eprintln!("requests/s: round robin {round_robin:.1}, kinference {ours:.1}");
         // A twentieth is what two runs of the same arm differ by.
-        assert!(
-            ours.requests_per_s >= 0.95 * round_robin.requests_per_s,
-            "{:.1} requests/s, round robin {:.1}; {:?}",
-            ours.requests_per_s,
-            round_robin.requests_per_s,
-            ours.destinations
-        );
+        assert!(ours >= 0.95 * round_robin, "{ours:.1} requests/s, round robin {round_robin:.1}");
     });
 }

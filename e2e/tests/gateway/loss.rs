@@ -5,7 +5,7 @@ use std::time::Duration;
 use kinference_bench::load::{Arrival, Client, Options, Pace, Progress, Shape, Summary, Workload, run};
 use kinference_bench::stack::{Stack, until};
 
-use crate::common::{alone, ask, figures, prompt, stack, workers};
+use crate::common::{alone, ask, figures, indexes_agree, prompt, stack, workers};
 
 /// How long the filter believes a prefix it sent without the engine's word, with a margin.
 const BELIEF: Duration = Duration::from_millis(3_500);
@@ -16,7 +16,7 @@ fn the_control_service_can_be_killed_under_load() {
         let mut stack = stack(workers(3)).await;
         let client = stack.client();
         let documents: Vec<_> = (0..6).map(|number| prompt(number, 1200)).collect();
-        let mut epoch = String::new();
+        let mut epoch = 0;
         for document in &documents {
             epoch = ask(&stack, &client, document).await.epoch;
         }
@@ -44,15 +44,15 @@ fn the_control_service_can_be_killed_under_load() {
 
         // Everything that was cached before is known again, and only from the engines' replay: the beliefs are over.
         stack.settle().await.expect("a settled stack");
-        let fresh = until("the new epoch", Duration::from_secs(10), async || {
-            let reply = ask(&stack, &client, "hello").await;
-            if reply.epoch == epoch { Err(epoch.clone()) } else { Ok(()) }
-        });
-        fresh.await.expect("filters with the new snapshot");
+        // 1,200 words of a document and 800 of a group take 256 bytes a chunk.
+        indexes_agree(&stack, 6 * 20 + 10 * 14).await;
         assert!(asked.elapsed() > BELIEF, "the load was too short for this test");
+        let mut replies = Vec::new();
         for document in &documents {
-            let reply = ask(&stack, &client, document).await;
-            assert!(reply.cached > 1100, "{reply:?}");
+            replies.push(ask(&stack, &client, document).await);
+        }
+        for reply in &replies {
+            assert!(reply.cached > 1100 && reply.epoch != epoch, "{replies:#?}");
             reply.assert_predicted();
         }
     });
@@ -65,6 +65,7 @@ fn a_gateway_without_control_service_serves_on_what_it_knows() {
         let client: Client = stack.client();
         let document = prompt(1, 1200);
         let home = ask(&stack, &client, &document).await.destination;
+        indexes_agree(&stack, 20).await;
         stack.kill_control();
         for _ in 0..20 {
             let reply = ask(&stack, &client, &document).await;
