@@ -6,6 +6,7 @@ mod cost;
 mod decisions;
 mod peers;
 mod plugin;
+mod policies;
 mod requests;
 mod snapshots;
 mod streams;

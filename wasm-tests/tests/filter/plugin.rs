@@ -80,7 +80,7 @@ fn no_prompt_is_ever_logged() {
         format!(r#"{{"model":"tiny","prompt":"{secret}"}}"#),
         format!(r#"{{"model":"tiny","prompt":"{secret}"#),
         format!(r#"{{"model":7,"prompt":"{secret}"}}"#),
-        format!(r#"{secret}"#),
+        secret.to_owned(),
         format!(r#"{{"model":"tiny","messages":[{{"role":"{secret}","content":"{secret}"}}]}}"#),
     ];
     for _ in 0..2 {
