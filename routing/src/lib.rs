@@ -9,6 +9,7 @@
 //! - [`snapshot`] holds what the control service said, and applies its messages,
 //! - [`ledger`] holds what this filter did itself since then,
 //! - [`policy`] says which places rules leave for a request,
+//! - [`signals`] says what a worker's figures were lately,
 //! - [`ttft`] predicts times to first token and learns from observed ones,
 //! - [`decide()`] picks the worker, and explains itself on demand.
 
@@ -24,6 +25,7 @@ pub mod openai;
 pub mod policy;
 pub mod prefix;
 pub mod prompt;
+pub mod signals;
 pub mod snapshot;
 pub mod template;
 pub mod trace;
