@@ -6,18 +6,34 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use crate::kinds::{LabelOperator, LabelSelector, NameReference};
+use crate::policy_test::PolicyTest;
 use crate::problem::Finding;
 use crate::units::{Period, Size};
-use crate::{FieldPath, Kind, ObjectKey, Origin, Resource, Resources};
+use crate::{FieldPath, Kind, ObjectKey, Origin, Resource, Resources, Severity};
 
 mod backend;
+mod bound;
+mod cover;
+mod order;
 mod policy;
+mod policy_test;
 mod pool;
 mod provider;
+mod rule;
 mod worker_set;
+mod world;
+
+use world::World;
 
 /// Everything that is wrong with the resources, each by itself and together; empty when they are fine.
 pub fn check(resources: &Resources) -> Vec<Finding> {
+    let mut findings = each(resources);
+    findings.extend(together(resources));
+    findings
+}
+
+/// What is wrong with each resource by itself, and with its references.
+pub fn each(resources: &Resources) -> Vec<Finding> {
     let mut findings = Vec::new();
     for set in resources.worker_sets.values() {
         worker_set::check(set, &mut Reporter::new(Kind::InferenceWorkerSet, set, &mut findings));
@@ -37,9 +53,35 @@ pub fn check(resources: &Resources) -> Vec<Finding> {
     findings
 }
 
+/// What is wrong with the resources together: rules that never match or never count, fallbacks that are never used, and
+/// tests of what is not there. Only sensible when all resources are known.
+pub fn together(resources: &Resources) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let worlds: Vec<World<'_>> = resources.backends.values().map(|backend| World::new(resources, backend)).collect();
+    for backend in &worlds {
+        world::check_backend(backend, &mut Reporter::new(Kind::GatewayBackend, backend.backend, &mut findings));
+    }
+    for policy in resources.policies.values() {
+        let of_policy: Vec<&World<'_>> = worlds.iter().filter(|world| world.has_policy(policy)).collect();
+        let to = &mut Reporter::new(Kind::InferencePolicy, policy, &mut findings);
+        if of_policy.is_empty() {
+            let remedy = format!("namespace {} has none", policy.key.namespace);
+            to.warn(&FieldPath::root().key("spec"), "the policy is for no gateway backend", remedy);
+            continue;
+        }
+        world::check_policy(policy, &of_policy, to);
+        order::check(policy, &of_policy, to);
+    }
+    for test in &resources.policy_tests {
+        policy_test::check(test, &worlds, &mut Reporter::of_test(test, &mut findings));
+    }
+    findings
+}
+
 /// Collects the findings of one resource.
 struct Reporter<'a> {
-    kind: Kind,
+    /// None for a policy test.
+    kind: Option<Kind>,
     key: &'a ObjectKey,
     origin: &'a Origin,
     findings: &'a mut Vec<Finding>,
@@ -47,17 +89,32 @@ struct Reporter<'a> {
 
 impl<'a> Reporter<'a> {
     fn new<S>(kind: Kind, resource: &'a Resource<S>, findings: &'a mut Vec<Finding>) -> Self {
-        Reporter { kind, key: &resource.key, origin: &resource.origin, findings }
+        Reporter { kind: Some(kind), key: &resource.key, origin: &resource.origin, findings }
     }
 
+    fn of_test(test: &'a PolicyTest, findings: &'a mut Vec<Finding>) -> Self {
+        Reporter { kind: None, key: &test.key, origin: &test.origin, findings }
+    }
+
+    /// Reports an error.
     fn report(&mut self, path: &FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
+        self.find(Severity::Error, path, message.into(), remedy.into());
+    }
+
+    /// Reports what can be used and most likely does not do what was meant.
+    fn warn(&mut self, path: &FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
+        self.find(Severity::Warning, path, message.into(), remedy.into());
+    }
+
+    fn find(&mut self, severity: Severity, path: &FieldPath, message: String, remedy: String) {
         self.findings.push(Finding {
             origin: self.origin.clone(),
             kind: self.kind,
             key: self.key.clone(),
             path: path.clone(),
-            message: message.into(),
-            remedy: remedy.into(),
+            severity,
+            message,
+            remedy,
             missing: None,
         });
     }

@@ -18,11 +18,13 @@ use crate::kinds::{Engine, HuggingFace, LabelSelector, Role};
 
 mod config;
 mod fleet;
+mod policies;
 #[cfg(test)]
 mod tests;
 
 pub use config::config;
 pub use fleet::fleet;
+pub use policies::{policies_of, provider_cluster};
 
 /// What one gateway backend serves, with every default filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +35,16 @@ pub struct FleetSpec {
     pub settings: BackendSettings,
     /// The worker sets of its pools, by name, each once.
     pub worker_sets: Vec<WorkerSetSpec>,
-    /// Its pools, in the backend's order.
+    /// Its pools, in the backend's order; the id of each in the snapshot is its place.
     pub pools: Vec<PoolSpec>,
+    /// Its providers, in the backend's order. None is ready, and none has credentials: the caller knows of both.
+    pub providers: Vec<v1::Provider>,
+    /// The rules that are in force, in their order.
+    pub rules: Vec<v1::Rule>,
+    /// The signals that rules look at. Workers and pools carry their values in this order.
+    pub signals: Vec<v1::WindowedSignal>,
+    /// Who sends requests.
+    pub tenancy: v1::Tenancy,
 }
 
 /// Settings of a gateway backend.

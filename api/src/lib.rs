@@ -7,19 +7,21 @@
 //! | [`units`] | durations (`250ms`), sizes (`64Mi`) and decimals (`"0.7"`) as users write them |
 //! | [`source`] | files and folders to [`Resources`], with every problem at once, each with file, line and field path |
 //! | [`check`] | what the types alone cannot say: references, ranges, exactly-one-of, duplicates |
+//! | [`policy_test`] | the tests that people keep beside their policies |
 //! | [`compile`] | one gateway backend to its fleet ([`compile::FleetSpec`]) and its snapshot configuration |
 
 pub mod check;
 pub mod compile;
 pub mod kinds;
 pub mod path;
+pub mod policy_test;
 pub mod problem;
 pub mod resources;
 pub mod source;
 pub mod units;
 
 pub use path::FieldPath;
-pub use problem::{Problem, Problems};
+pub use problem::{Problem, Problems, Severity};
 pub use resources::{Kind, ObjectKey, Origin, Resource, Resources};
 
 /// The API group of the five kinds.

@@ -5,7 +5,17 @@ use std::path::PathBuf;
 
 use crate::{FieldPath, Kind, ObjectKey, Origin};
 
-/// A problem of a file. Displays as `file:line: path: message (remedy)`, without the parts that are not known.
+/// How bad a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// It keeps the resources from being used.
+    Error,
+    /// They can be used, but most likely do not do what was meant.
+    Warning,
+}
+
+/// A problem of a file. Displays as `file:line: path: message (remedy)`, without the parts that are not known; a warning
+/// says so before its message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// The file, or the folder when it could not be read.
@@ -14,6 +24,8 @@ pub struct Problem {
     pub line: usize,
     /// Field path, such as `spec.workers.port`; empty when the problem is of the document as a whole.
     pub path: String,
+    /// How bad it is.
+    pub severity: Severity,
     /// What is wrong: one sentence without full stop.
     pub message: String,
     /// What to do about it; empty when the message says it all.
@@ -29,6 +41,9 @@ impl fmt::Display for Problem {
         if !self.path.is_empty() {
             write!(f, " {}:", self.path)?;
         }
+        if self.severity == Severity::Warning {
+            f.write_str(" warning:")?;
+        }
         write!(f, " {}", self.message)?;
         if !self.remedy.is_empty() {
             write!(f, " ({})", self.remedy)?;
@@ -37,7 +52,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All problems of a load, in the order of files and lines; never empty. Displays one a line.
+/// All errors of a load, in the order of files and lines; never empty. Displays one a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct Problems(pub Vec<Problem>);
@@ -48,12 +63,14 @@ pub struct Problems(pub Vec<Problem>);
 pub struct Finding {
     /// Where the resource came from.
     pub origin: Origin,
-    /// The resource's kind.
-    pub kind: Kind,
+    /// The resource's kind; None for a policy test.
+    pub kind: Option<Kind>,
     /// The resource's namespace and name.
     pub key: ObjectKey,
     /// The field.
     pub path: FieldPath,
+    /// How bad it is.
+    pub severity: Severity,
     /// What is wrong: one sentence without full stop.
     pub message: String,
     /// What to do about it; empty when the message says it all.

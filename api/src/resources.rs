@@ -9,6 +9,7 @@ use crate::DEFAULT_NAMESPACE;
 use crate::kinds::{
     GatewayBackendSpec, InferencePolicySpec, InferencePoolSpec, InferenceProviderSpec, InferenceWorkerSetSpec,
 };
+use crate::policy_test::PolicyTest;
 
 /// Namespace and name of a resource. Displays as `namespace/name`; parses from that, or from a plain name, which means
 /// the namespace `default`.
@@ -120,15 +121,6 @@ pub struct Resource<S> {
     pub origin: Origin,
 }
 
-/// A document of kind `PolicyTest`: recognised, and kept as it is for whoever runs policy tests.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PolicyTestDocument {
-    /// Where it was read from.
-    pub origin: Origin,
-    /// The whole document.
-    pub document: serde_json::Value,
-}
-
 /// Resources of all kinds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resources {
@@ -143,7 +135,7 @@ pub struct Resources {
     /// `InferenceWorkerSet`s.
     pub worker_sets: BTreeMap<ObjectKey, Resource<InferenceWorkerSetSpec>>,
     /// Policy tests, in the order of files.
-    pub policy_tests: Vec<PolicyTestDocument>,
+    pub policy_tests: Vec<PolicyTest>,
 }
 
 impl Resources {

@@ -5,9 +5,10 @@
 //! expand to.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::problem::{Problem, Problems};
+use crate::policy_test::TestState;
+use crate::problem::{Problem, Problems, Severity};
 use crate::{Resources, check};
 use sink::Sink;
 
@@ -17,7 +18,7 @@ mod locate;
 mod message;
 mod probe;
 mod sink;
-mod suggest;
+pub(crate) mod suggest;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -42,18 +43,67 @@ pub struct SourceFile {
     pub content: Vec<u8>,
 }
 
+/// What files hold, and everything that is wrong with it.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// What could be read.
+    pub resources: Resources,
+    /// Errors and warnings, in the order of files and lines.
+    pub problems: Vec<Problem>,
+}
+
+impl Loaded {
+    /// The resources, unless there is an error.
+    ///
+    /// # Errors
+    /// All errors.
+    pub fn valid(self) -> Result<Resources, Problems> {
+        let errors: Vec<Problem> = self.problems.into_iter().filter(|p| p.severity == Severity::Error).collect();
+        if errors.is_empty() { Ok(self.resources) } else { Err(Problems(errors)) }
+    }
+}
+
 /// Loads files and folders. Of a folder: every `.yaml`, `.yml` and `.json` file in it and below, in the order of their
 /// names; hidden files and folders are left out (a mounted ConfigMap keeps its versions in some). A file that is named
 /// itself is loaded whatever it is called.
 ///
 /// # Errors
-/// Every problem there is: unreadable files, bad YAML, unknown kinds and fields, wrong values, and all that
+/// Every error there is: unreadable files, bad YAML, unknown kinds and fields, wrong values, and all that
 /// [`crate::check`] finds.
 pub fn load(paths: &[PathBuf]) -> Result<Resources, Problems> {
+    examine(paths).valid()
+}
+
+/// Like [`load`], with warnings too, and with what could be read in spite of errors.
+pub fn examine(paths: &[PathBuf]) -> Loaded {
     let (files, problems) = files::collect(paths);
     let mut sink = Sink::default();
     problems.into_iter().for_each(|problem| sink.push(problem));
-    load_with(files, sink)
+    examine_with(files, sink)
+}
+
+/// Like [`examine`], of files that are in memory.
+pub fn examine_files(files: Vec<SourceFile>) -> Loaded {
+    examine_with(files, Sink::default())
+}
+
+/// Loads a file that holds nothing but the `state` of a policy test.
+///
+/// # Errors
+/// Every problem of the file.
+pub fn load_state(path: &Path) -> Result<TestState, Problems> {
+    let (files, problems) = files::collect(&[path.to_path_buf()]);
+    let mut sink = Sink::default();
+    problems.into_iter().for_each(|problem| sink.push(problem));
+    let mut state = None;
+    for file in files {
+        match text::Text::new(file) {
+            Ok(text) => state = document::read_state(&text, &mut sink),
+            Err(problem) => sink.push(problem),
+        }
+    }
+    let problems = sink.finish();
+    if problems.is_empty() { Ok(state.unwrap_or_default()) } else { Err(Problems(problems)) }
 }
 
 /// Loads files that are in memory.
@@ -61,10 +111,10 @@ pub fn load(paths: &[PathBuf]) -> Result<Resources, Problems> {
 /// # Errors
 /// As [`load`].
 pub fn load_files(files: Vec<SourceFile>) -> Result<Resources, Problems> {
-    load_with(files, Sink::default())
+    examine_files(files).valid()
 }
 
-fn load_with(files: Vec<SourceFile>, mut sink: Sink) -> Result<Resources, Problems> {
+fn examine_with(files: Vec<SourceFile>, mut sink: Sink) -> Loaded {
     let mut resources = Resources::default();
     let mut unread = document::Unread { anything: sink.len() > 0, ..Default::default() };
     let mut texts: BTreeMap<PathBuf, text::Text> = BTreeMap::new();
@@ -80,10 +130,16 @@ fn load_with(files: Vec<SourceFile>, mut sink: Sink) -> Result<Resources, Proble
             }
         }
     }
-    for finding in check::check(&resources) {
+    let mut findings = check::each(&resources);
+    // Half of the resources would make all sorts of things look wrong.
+    if unread.is_empty() {
+        findings.extend(check::together(&resources));
+    }
+    findings.sort_by_key(|finding| finding.severity);
+    for finding in findings {
         // What is missing may be what could not be read: that would be the same mistake reported twice.
         let is_echo = finding.missing.as_ref().is_some_and(|missing| unread.may_hold(missing));
-        if is_echo || !sink.admit(&finding.origin) {
+        if is_echo || !sink.admit(&finding.origin, finding.severity) {
             continue;
         }
         let text = texts.get(&finding.origin.file);
@@ -91,10 +147,11 @@ fn load_with(files: Vec<SourceFile>, mut sink: Sink) -> Result<Resources, Proble
         sink.push(Problem {
             line: document.map_or(0, |document| document.line_of(&finding.path)),
             path: finding.path.to_string(),
+            severity: finding.severity,
             message: finding.message,
             remedy: finding.remedy,
             file: finding.origin.file,
         });
     }
-    sink.finish().map(|()| resources)
+    Loaded { resources, problems: sink.finish() }
 }

@@ -1,7 +1,7 @@
 //! Checks of `GatewayBackend`.
 
-use super::Reporter;
-use crate::kinds::{GatewayBackendSpec, Tags, Tenancy};
+use super::{Reporter, rule};
+use crate::kinds::{GatewayBackendSpec, Tags, Tenancy, Unidentified};
 use crate::units::{Period, Size};
 use crate::{FieldPath, Kind, Resource, Resources};
 
@@ -37,6 +37,7 @@ pub(super) fn check(backend: &Resource<GatewayBackendSpec>, resources: &Resource
 
 fn check_tenancy(tenancy: &Tenancy, to: &mut Reporter<'_>) {
     let place = FieldPath::spec("tenancy");
+    let mut by_header = false;
     for (index, identity) in tenancy.identify.iter().enumerate() {
         let place = place.key("identify").index(index);
         to.exactly_one(
@@ -49,20 +50,39 @@ fn check_tenancy(tenancy: &Tenancy, to: &mut Reporter<'_>) {
         );
         if let Some(api_key) = &identity.api_key {
             to.selector(&place.key("apiKey").key("secretSelector"), &api_key.secret_selector);
+            not_in_force(&place.key("apiKey"), "identification by API key", "it identifies nobody", to);
         }
         if let Some(jwt) = &identity.jwt {
             to.header_name(&place.key("jwt").key("payloadHeader"), &jwt.payload_header);
             to.not_empty(&place.key("jwt").key("claim"), &jwt.claim);
+            not_in_force(&place.key("jwt"), "identification by JWT", "it identifies nobody", to);
         }
         if let Some(header) = &identity.header {
             to.header_name(&place.key("header").key("name"), &header.name);
+            if std::mem::replace(&mut by_header, true) {
+                not_in_force(&place.key("header"), "a second header", "only the first one identifies", to);
+            }
         }
+    }
+    if !by_header && tenancy.unidentified == Unidentified::Deny {
+        let remedy = "identify tenants by a header that the gateway's front sets, or write unidentified: Allow";
+        to.warn(&place, "no request can be identified, so every one gets 401", remedy);
     }
     let place = place.key("tenants");
     to.names(&place, Some("name"), tenancy.tenants.iter().map(|tenant| tenant.name.as_str()));
     for (index, tenant) in tenancy.tenants.iter().enumerate() {
         let limits = tenant.limits.unwrap_or_default();
-        let place = place.index(index).key("limits");
+        let place = place.index(index);
+        if tenant.priority != 0 {
+            not_in_force(&place.key("priority"), "a tenant's priority", "all tenants have the same", to);
+        }
+        if tenant.limits.is_some() {
+            not_in_force(&place.key("limits"), "a tenant's limits", "nothing is limited", to);
+        }
+        for (index, glob) in tenant.models.iter().enumerate() {
+            rule::check_glob(&place.key("models").index(index), glob, to);
+        }
+        let place = place.key("limits");
         for (field, limit) in [
             ("tokensPerMinute", limits.tokens_per_minute),
             ("requestsPerMinute", limits.requests_per_minute),
@@ -76,6 +96,11 @@ fn check_tenancy(tenancy: &Tenancy, to: &mut Reporter<'_>) {
     }
 }
 
+/// Warns of what the schema has, and the gateway does not do yet.
+fn not_in_force(path: &FieldPath, what: &str, effect: &str, to: &mut Reporter<'_>) {
+    to.warn(path, format!("{what} is not in force yet"), effect);
+}
+
 fn check_tags(tags: &Tags, to: &mut Reporter<'_>) {
     let place = FieldPath::spec("tags");
     if let Some(header) = &tags.header {
@@ -84,6 +109,8 @@ fn check_tags(tags: &Tags, to: &mut Reporter<'_>) {
     for (index, classifier) in tags.classifiers.iter().enumerate() {
         let place = place.key("classifiers").index(index);
         to.not_empty(&place.key("tag"), &classifier.tag);
+        let effect = format!("the tag `{}` comes only from the tags header", classifier.tag);
+        not_in_force(&place, "a classifier", &effect, to);
         to.exactly_one(
             &place,
             &[

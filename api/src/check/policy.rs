@@ -1,8 +1,8 @@
 //! Checks of `InferencePolicy`.
 
-use super::Reporter;
-use crate::kinds::{InferencePolicySpec, OnEmptyAction, Rule, Signal};
-use crate::units::{Decimal, Period};
+use super::bound::{self, Of};
+use super::{Reporter, rule};
+use crate::kinds::{InferencePolicySpec, OnEmptyAction, Rule};
 use crate::{FieldPath, Kind, Resource, Resources};
 
 pub(super) fn check(policy: &Resource<InferencePolicySpec>, resources: &Resources, to: &mut Reporter<'_>) {
@@ -14,9 +14,13 @@ pub(super) fn check(policy: &Resource<InferencePolicySpec>, resources: &Resource
         to.references(&place, backends, Kind::GatewayBackend, &resources.backends);
     }
     let rules = FieldPath::spec("rules");
+    if policy.spec.rules.is_empty() {
+        to.warn(&rules, "the policy has no rule", "");
+    }
     to.names(&rules, Some("name"), policy.spec.rules.iter().map(|rule| rule.name.as_str()));
     for (index, rule) in policy.spec.rules.iter().enumerate() {
         check_rule(rule, &rules.index(index), resources, to);
+        rule::check(rule, &rules.index(index), to);
     }
 }
 
@@ -24,8 +28,7 @@ fn check_rule(rule: &Rule, place: &FieldPath, resources: &Resources, to: &mut Re
     for (index, condition) in rule.when.iter().flat_map(|when| &when.pools).flatten().enumerate() {
         let place = place.key("when").key("pools").index(index);
         check_pool_name(&place.key("name"), &condition.name, resources, to);
-        let bounds = [condition.max, condition.below, condition.at_least];
-        check_bounds(&place, condition.signal, bounds, condition.over, to);
+        bound::check(&place, &condition.into(), Of::Pool, to);
     }
     if let Some(candidates) = &rule.candidates {
         let place = place.key("candidates").key("models");
@@ -40,8 +43,7 @@ fn check_rule(rule: &Rule, place: &FieldPath, resources: &Resources, to: &mut Re
     if let Some(require) = &rule.require {
         let place = place.key("require");
         for (index, requirement) in require.workers.iter().enumerate() {
-            let bounds = [requirement.max, requirement.below, requirement.at_least];
-            check_bounds(&place.key("workers").index(index), requirement.signal, bounds, requirement.over, to);
+            bound::check(&place.key("workers").index(index), &requirement.into(), Of::Worker, to);
         }
         for (index, name) in require.providers.iter().flatten().enumerate() {
             check_provider_name(&place.key("providers").index(index), name, resources, to);
@@ -76,25 +78,6 @@ fn check_rule(rule: &Rule, place: &FieldPath, resources: &Resources, to: &mut Re
 fn check_status(place: &FieldPath, status: Option<u16>, to: &mut Reporter<'_>) {
     if let Some(status) = status {
         to.within(&place.key("status"), status, 400, 599);
-    }
-}
-
-fn check_bounds(
-    place: &FieldPath,
-    signal: Signal,
-    [max, below, at_least]: [Option<Decimal>; 3],
-    over: Option<Period>,
-    to: &mut Reporter<'_>,
-) {
-    let given = [("max", max), ("below", below), ("atLeast", at_least)];
-    to.exactly_one(place, &given.map(|(field, bound)| (field, bound.is_some())));
-    for (field, bound) in given {
-        if signal == Signal::KvCacheUsage && bound.is_some_and(|bound| bound.get() > 1.0) {
-            to.report(&place.key(field), "KvCacheUsage is never above 1", "write a share such as \"0.9\"");
-        }
-    }
-    if let Some(over) = over {
-        to.not_zero(&place.key("over"), over);
     }
 }
 

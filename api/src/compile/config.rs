@@ -14,7 +14,14 @@ use crate::kinds::Role;
 /// # Errors
 /// [`CompileError::MissingAssets`] for a worker set that `assets` lacks; [`CompileError::SameId`].
 pub fn config(fleet: &FleetSpec, assets: &BTreeMap<ObjectKey, WorkerSetAssets>) -> Result<v1::Config, CompileError> {
-    let mut config = v1::Config { backend: Some(backend(fleet)), ..Default::default() };
+    let mut config = v1::Config {
+        backend: Some(backend(fleet)),
+        rules: fleet.rules.clone(),
+        providers: fleet.providers.clone(),
+        signals: fleet.signals.clone(),
+        tenancy: (fleet.tenancy != v1::Tenancy::default()).then(|| fleet.tenancy.clone()),
+        ..Default::default()
+    };
     let mut names: BTreeMap<u32, &ObjectKey> = BTreeMap::new();
     for set in &fleet.worker_sets {
         if let Some(other) = names.insert(set.id, &set.key) {
@@ -30,6 +37,13 @@ pub fn config(fleet: &FleetSpec, assets: &BTreeMap<ObjectKey, WorkerSetAssets>) 
         });
         config.worker_sets.push(worker_set(set, known, template));
     }
+    let id_of = |key: &ObjectKey| fleet.worker_sets.iter().find(|set| set.key == *key).map(|set| set.id);
+    let pools = (0..).zip(&fleet.pools).map(|(id, pool)| v1::Pool {
+        id,
+        name: pool.key.name.clone(),
+        worker_sets: pool.worker_sets.iter().filter_map(id_of).collect(),
+    });
+    config.pools = pools.collect();
     Ok(config)
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use kinference_protocol::v1;
 
+use super::policies::{self, Policies};
 use super::{
     BackendSettings, CompileError, FleetSpec, KvPorts, PoolSpec, TokenizerSource, WorkerSetSpec, WorkerSpec,
     WorkersSpec,
@@ -33,12 +34,17 @@ pub fn fleet(resources: &Resources, backend: &ObjectKey) -> Result<FleetSpec, Co
         pools.push(PoolSpec { key, worker_sets: members.iter().map(|set| set.key.clone()).collect() });
         sets.extend(members.into_iter().map(|set| (&set.key, set)));
     }
+    let Policies { rules, signals } = policies::compile(resources, resource, &pools);
     let worker_sets = (0..).zip(sets.values()).map(|(id, set)| worker_set(id, set));
     Ok(FleetSpec {
         backend: backend.clone(),
         settings: settings(&resource.spec),
         worker_sets: worker_sets.collect::<Result<_, _>>()?,
         pools,
+        providers: policies::providers(resources, resource),
+        rules,
+        signals,
+        tenancy: policies::tenancy(&resource.spec),
     })
 }
 

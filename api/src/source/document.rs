@@ -11,10 +11,12 @@ use super::MAX_FILE_VALUES;
 use super::message::translate;
 use super::probe::Probe;
 use super::sink::Sink;
-use super::suggest;
-use super::text::{Document, Text};
-use crate::resources::PolicyTestDocument;
-use crate::{API_VERSION, DEFAULT_NAMESPACE, FieldPath, Kind, ObjectKey, Origin, Problem, Resource, Resources};
+use super::suggest::{self, Shape};
+use super::text::{Document, ParseError, Text};
+use crate::policy_test::{PolicyTest, PolicyTestSpec, TestState};
+use crate::{
+    API_VERSION, DEFAULT_NAMESPACE, FieldPath, Kind, ObjectKey, Origin, Problem, Resource, Resources, Severity,
+};
 
 /// The kind of documents that hold policy tests.
 const POLICY_TEST: &str = "PolicyTest";
@@ -43,6 +45,10 @@ pub(super) struct Unread {
 }
 
 impl Unread {
+    pub(super) fn is_empty(&self) -> bool {
+        !self.anything && self.resources.is_empty()
+    }
+
     pub(super) fn may_hold(&self, resource: &(Kind, ObjectKey)) -> bool {
         self.anything || self.resources.contains(resource)
     }
@@ -55,6 +61,22 @@ pub(super) fn read_all(text: &Text, resources: &mut Resources, sink: &mut Sink, 
         let mut reader =
             Reader { text, document, origin: Origin { file: text.path.clone(), document: index }, sink, unread };
         reader.read(&mut budget, resources);
+    }
+}
+
+/// Reads a file that holds nothing but the state of a policy test.
+pub(super) fn read_state(text: &Text, sink: &mut Sink) -> Option<TestState> {
+    let origin = Origin { file: text.path.clone(), document: 0 };
+    let document = text.document(0)?;
+    let mut unread = Unread::default();
+    let mut budget = MAX_FILE_VALUES;
+    let mut reader = Reader { text, document, origin, sink, unread: &mut unread };
+    match reader.document.read(Probe { budget: &mut budget }) {
+        Ok(_) => reader.strict::<TestState>(Shape::State),
+        Err(error) => {
+            reader.unparsable(error);
+            None
+        }
     }
 }
 
@@ -94,15 +116,28 @@ struct Metadata {
 
 impl Reader<'_> {
     fn problem(&mut self, path: &FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
-        if !self.sink.admit(&self.origin) {
+        if !self.sink.admit(&self.origin, Severity::Error) {
             return;
         }
         self.sink.push(Problem {
             file: self.text.path.clone(),
             line: self.document.line_of(path),
             path: path.to_string(),
+            severity: Severity::Error,
             message: message.into(),
             remedy: remedy.into(),
+        });
+    }
+
+    fn unparsable(&mut self, error: ParseError) {
+        self.unread.anything = true;
+        self.sink.push(Problem {
+            file: self.text.path.clone(),
+            line: error.line,
+            path: String::new(),
+            severity: Severity::Error,
+            message: format!("not valid {}: {}", self.document.language(), error.message),
+            remedy: String::new(),
         });
     }
 
@@ -110,19 +145,12 @@ impl Reader<'_> {
         match self.document.read(Probe { budget }) {
             Ok(true) => {}
             Ok(false) => return,
-            Err(error) => {
-                self.unread.anything = true;
-                return self.sink.push(Problem {
-                    file: self.text.path.clone(),
-                    line: error.line,
-                    path: String::new(),
-                    message: format!("not valid {}: {}", self.document.language(), error.message),
-                    remedy: String::new(),
-                });
-            }
+            Err(error) => return self.unparsable(error),
         }
-        let Some((kind, key)) = self.header(resources) else {
-            return;
+        let Some((shape, key)) = self.header() else { return };
+        let kind = match shape {
+            Shape::Resource(kind) => kind,
+            Shape::PolicyTest | Shape::State => return self.policy_test(key, resources),
         };
         let read = match kind {
             Kind::GatewayBackend => self.resource(kind, &key, &mut resources.backends),
@@ -136,8 +164,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The document's kind and key; None when it is no resource or its header is wrong.
-    fn header(&mut self, resources: &mut Resources) -> Option<(Kind, ObjectKey)> {
+    /// The document's kind and key; None when its header is wrong.
+    fn header(&mut self) -> Option<(Shape, ObjectKey)> {
         let root = FieldPath::root();
         let Ok(header) = self.document.read(PhantomData::<Header>) else {
             self.unread.anything = true;
@@ -151,32 +179,27 @@ impl Reader<'_> {
             self.problem(&root.key("apiVersion"), message, format!("write {API_VERSION}"));
         }
         let kind_name = self.word(&root.key("kind"), header.kind.as_ref());
-        if kind_name.as_deref() == Some(POLICY_TEST) && self.sink.len() == before {
-            match self.document.read(PhantomData::<Value>) {
-                Ok(document) => {
-                    resources.policy_tests.push(PolicyTestDocument { origin: self.origin.clone(), document })
-                }
-                Err(error) => self.problem(&root, error.message, ""),
-            }
-            return None;
-        }
-        let kind = kind_name.as_deref().and_then(|name| Kind::ALL.into_iter().find(|k| k.as_str() == name));
-        if let (None, Some(name)) = (kind, &kind_name) {
+        let shape = kind_name.as_deref().and_then(|name| match name {
+            POLICY_TEST => Some(Shape::PolicyTest),
+            _ => Kind::ALL.into_iter().find(|kind| kind.as_str() == name).map(Shape::Resource),
+        });
+        if let (None, Some(name)) = (shape, &kind_name) {
             let mut known = Kind::ALL.map(|kind| kind.to_string()).to_vec();
             known.push(POLICY_TEST.to_string());
             let remedy = suggest::remedy(name, &known);
             self.problem(&root.key("kind"), format!("unknown kind `{name}`"), remedy);
         }
         let key = self.key(header.metadata.as_ref());
-        let result = kind.zip(key);
-        if self.sink.len() > before {
-            match result {
-                Some(resource) => drop(self.unread.resources.insert(resource)),
-                None => self.unread.anything = true,
-            }
-            return None;
+        if self.sink.len() == before {
+            return shape.zip(key);
         }
-        result
+        match (shape, key) {
+            (Some(Shape::Resource(kind)), Some(key)) => drop(self.unread.resources.insert((kind, key))),
+            (None, _) | (Some(Shape::Resource(_)), None) => self.unread.anything = true,
+            // Nothing refers to a test.
+            (Some(_), _) => {}
+        }
+        None
     }
 
     /// A required piece of text.
@@ -219,24 +242,8 @@ impl Reader<'_> {
         into: &mut BTreeMap<ObjectKey, Resource<S>>,
     ) -> bool {
         let before = self.sink.len();
-        let mut notes = Notes::default();
-        let body = self.document.read(Strict::<Body<S>>::new(&mut notes));
-        for path in notes.unknown {
-            let field = path.last_key().unwrap_or_default();
-            let known = suggest::fields(kind, &path.parent().unwrap_or_default());
-            let (message, remedy) = if field == "<<" {
-                ("YAML merge keys are not supported", "write the fields out".to_string())
-            } else {
-                ("unknown field", suggest::remedy(field, &known))
-            };
-            self.problem(&path, message, remedy);
-        }
-        match body {
-            Err(error) => {
-                let told = translate(notes.failed.unwrap_or_default(), &error.message);
-                self.problem(&told.path, told.message, told.remedy);
-            }
-            Ok(body) => match into.get(key) {
+        if let Some(body) = self.strict::<Body<S>>(Shape::Resource(kind)) {
+            match into.get(key) {
                 Some(first) => {
                     let first = self.first_place(&first.origin);
                     let name = FieldPath::root().key("metadata").key("name");
@@ -252,9 +259,40 @@ impl Reader<'_> {
                     };
                     into.insert(key.clone(), resource);
                 }
-            },
+            }
         }
         self.sink.len() == before
+    }
+
+    fn policy_test(&mut self, key: ObjectKey, resources: &mut Resources) {
+        let Some(spec) = self.strict::<PolicyTestSpec>(Shape::PolicyTest) else { return };
+        let place = |index: usize| FieldPath::root().key("cases").index(index);
+        let case_lines = (0..spec.cases.len()).map(|index| self.document.line_of(&place(index))).collect();
+        resources.policy_tests.push(PolicyTest { key, spec, origin: self.origin.clone(), case_lines });
+    }
+
+    /// Reads the document as a `T`, and reports every unknown field and what keeps it from being one.
+    fn strict<T: DeserializeOwned>(&mut self, shape: Shape) -> Option<T> {
+        let mut notes = Notes::default();
+        let value = self.document.read(Strict::<T>::new(&mut notes));
+        for path in notes.unknown {
+            let field = path.last_key().unwrap_or_default();
+            let known = suggest::fields(shape, &path.parent().unwrap_or_default());
+            let (message, remedy) = if field == "<<" {
+                ("YAML merge keys are not supported", "write the fields out".to_string())
+            } else {
+                ("unknown field", suggest::remedy(field, &known))
+            };
+            self.problem(&path, message, remedy);
+        }
+        match value {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let told = translate(notes.failed.unwrap_or_default(), &error.message);
+                self.problem(&told.path, told.message, told.remedy);
+                None
+            }
+        }
     }
 
     fn first_place(&self, origin: &Origin) -> String {
@@ -321,7 +359,8 @@ fn is_expected(path: &FieldPath) -> bool {
     let parent = path.parent().unwrap_or_default();
     let field = path.last_key().unwrap_or_default();
     match parent.last_key() {
-        None => parent.steps().is_empty() && ["apiVersion", "kind", "status"].contains(&field),
+        // `metadata` of a resource is read; that of a policy test is only a header.
+        None => parent.steps().is_empty() && ["apiVersion", "kind", "metadata", "status"].contains(&field),
         Some("metadata") if parent.steps().len() == 1 => {
             ["name", "namespace"].contains(&field) || CLUSTER_METADATA.contains(&field)
         }

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::{MAX_FILE_BYTES, MAX_FILES, SourceFile};
-use crate::Problem;
+use crate::{Problem, Severity};
 
 /// Folders deeper than this are refused: most likely a symbolic link leads in a circle.
 const MAX_DEPTH: usize = 32;
@@ -85,6 +85,7 @@ impl Collector {
             file: path.to_path_buf(),
             line: 0,
             path: String::new(),
+            severity: Severity::Error,
             message,
             remedy: remedy.to_string(),
         });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::{MAX_DOCUMENT_PROBLEMS, MAX_PROBLEMS};
-use crate::{Origin, Problem, Problems};
+use crate::{Origin, Problem, Severity};
 
 /// The problems of a load. Finding a problem's line takes another look at its document, so both the problems of a
 /// document and those of a load are bounded; those beyond are counted.
@@ -14,17 +14,19 @@ pub(super) struct Sink {
     by_document: BTreeMap<Origin, usize>,
     omitted: usize,
     first_omitted: Option<PathBuf>,
+    omitted_errors: bool,
 }
 
 impl Sink {
     /// Counts a problem of a document; true when there is room for it, and the caller is to [`Sink::push`] it.
-    pub(super) fn admit(&mut self, origin: &Origin) -> bool {
+    pub(super) fn admit(&mut self, origin: &Origin, severity: Severity) -> bool {
         let of_document = self.by_document.entry(origin.clone()).or_default();
         *of_document += 1;
         if *of_document <= MAX_DOCUMENT_PROBLEMS && self.problems.len() < MAX_PROBLEMS {
             return true;
         }
         self.omitted += 1;
+        self.omitted_errors |= severity == Severity::Error;
         self.first_omitted.get_or_insert_with(|| origin.file.clone());
         false
     }
@@ -38,19 +40,16 @@ impl Sink {
         self.problems.len() + self.omitted
     }
 
-    /// # Errors
-    /// The problems in the order of files and lines, when there are any.
-    pub(super) fn finish(mut self) -> Result<(), Problems> {
-        if self.problems.is_empty() {
-            return Ok(());
-        }
+    /// The problems in the order of files and lines.
+    pub(super) fn finish(mut self) -> Vec<Problem> {
         self.problems.sort();
         self.problems.dedup();
         if let Some(file) = self.first_omitted {
             let message = format!("{} more problems from here on", self.omitted);
             let remedy = "they show when some of the others are solved".to_string();
-            self.problems.push(Problem { file, line: 0, path: String::new(), message, remedy });
+            let severity = if self.omitted_errors { Severity::Error } else { Severity::Warning };
+            self.problems.push(Problem { file, line: 0, path: String::new(), severity, message, remedy });
         }
-        Err(Problems(self.problems))
+        self.problems
     }
 }

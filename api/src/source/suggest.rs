@@ -3,30 +3,49 @@
 use std::sync::OnceLock;
 
 use kube::CustomResourceExt;
+use schemars::schema_for;
 use serde_json::Value;
 
 use crate::kinds::{GatewayBackend, InferencePolicy, InferencePool, InferenceProvider, InferenceWorkerSet};
 use crate::path::Step;
+use crate::policy_test::{PolicyTestSpec, TestState};
 use crate::{FieldPath, Kind};
 
-/// The fields that a resource of a kind may have at a place, by name. Empty when the place takes any key or none.
-pub(super) fn fields(kind: Kind, place: &FieldPath) -> Vec<String> {
+/// What a document is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// A resource.
+    Resource(Kind),
+    /// A policy test.
+    PolicyTest,
+    /// The state of a policy test, alone.
+    State,
+}
+
+/// The fields that a document may have at a place, by name. Empty when the place takes any key or none.
+pub(super) fn fields(shape: Shape, place: &FieldPath) -> Vec<String> {
     let steps = place.steps();
-    let fixed = match steps.first() {
-        None => Some(["apiVersion", "kind", "metadata", "spec"]),
-        Some(Step::Key(key)) if key == "metadata" => Some(["annotations", "labels", "name", "namespace"]),
-        Some(_) => None,
+    let fixed: &[&str] = match (steps.first(), shape) {
+        (None, Shape::Resource(_)) => &["apiVersion", "kind", "metadata", "spec"],
+        (None, Shape::PolicyTest) => &["apiVersion", "cases", "gatewayBackend", "kind", "metadata", "state"],
+        (Some(Step::Key(key)), Shape::Resource(_)) if key == "metadata" => {
+            &["annotations", "labels", "name", "namespace"]
+        }
+        _ => &[],
     };
-    if let Some(fixed) = fixed {
-        return fixed.map(String::from).to_vec();
+    if !fixed.is_empty() {
+        return fixed.iter().map(|field| (*field).to_string()).collect();
     }
-    let root = schema(kind);
+    let root = schema(shape);
     let mut schema = Some(root);
     for step in steps {
-        schema = schema.and_then(|schema| match step {
-            Step::Key(key) => schema.get("properties")?.get(key),
+        let inner = schema.and_then(|schema| match step {
+            Step::Key(key) => {
+                schema.pointer("/properties").and_then(|p| p.get(key)).or(schema.get("additionalProperties"))
+            }
             Step::Index(_) => schema.get("items"),
         });
+        schema = inner.map(|inner| plain(root, inner));
     }
     let properties = schema.and_then(|s| s.get("properties")).and_then(Value::as_object);
     let mut names: Vec<String> = properties.map(|p| p.keys().cloned().collect()).unwrap_or_default();
@@ -34,10 +53,23 @@ pub(super) fn fields(kind: Kind, place: &FieldPath) -> Vec<String> {
     names
 }
 
-/// The schema of a kind, as its CRD has it; made once, since that takes milliseconds.
-fn schema(kind: Kind) -> &'static Value {
-    static SCHEMAS: [OnceLock<Value>; 5] = [const { OnceLock::new() }; 5];
-    SCHEMAS[kind as usize].get_or_init(|| {
+/// What a schema stands for: the other of `null or this`, and what a reference refers to.
+fn plain<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
+    let choices = schema.get("anyOf").and_then(Value::as_array);
+    let schema = choices.and_then(|choices| choices.first()).unwrap_or(schema);
+    let reference = schema.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
+    reference.and_then(|pointer| root.pointer(pointer)).unwrap_or(schema)
+}
+
+/// The schema of a document, of a kind as its CRD has it; made once, since that takes milliseconds.
+fn schema(shape: Shape) -> &'static Value {
+    static SCHEMAS: [OnceLock<Value>; 7] = [const { OnceLock::new() }; 7];
+    let (place, kind) = match shape {
+        Shape::Resource(kind) => (kind as usize, kind),
+        Shape::PolicyTest => return SCHEMAS[5].get_or_init(|| schema_for!(PolicyTestSpec).to_value()),
+        Shape::State => return SCHEMAS[6].get_or_init(|| schema_for!(TestState).to_value()),
+    };
+    SCHEMAS[place].get_or_init(|| {
         let definition = match kind {
             Kind::GatewayBackend => GatewayBackend::crd(),
             Kind::InferencePool => InferencePool::crd(),
@@ -51,7 +83,7 @@ fn schema(kind: Kind) -> &'static Value {
 }
 
 /// The remedy for an unknown word among known ones.
-pub(super) fn remedy(unknown: &str, known: &[String]) -> String {
+pub(crate) fn remedy(unknown: &str, known: &[String]) -> String {
     let lower = unknown.to_lowercase();
     // Cut short, as in `worker` for `workerSets`.
     let begun = known.iter().filter(|word| lower.len() >= 3 && word.to_lowercase().starts_with(&lower));
@@ -101,13 +133,13 @@ mod tests {
     #[test]
     fn fields_come_from_the_schema() {
         let place = FieldPath::spec("workers").key("static").index(3);
-        let known = fields(Kind::InferenceWorkerSet, &place);
+        let known = fields(Shape::Resource(Kind::InferenceWorkerSet), &place);
         assert_eq!(known, ["address", "kvEventsPort", "kvReplayPort", "name", "port"]);
         assert_eq!(remedy("adress", &known), "did you mean `address`?");
         assert_eq!(remedy("addr", &known), "did you mean `address`?");
         assert_eq!(remedy("colour", &["a".into(), "b".into()]), "known here: a, b");
         for kind in Kind::ALL {
-            assert!(!fields(kind, &FieldPath::root().key("spec")).is_empty(), "{kind}");
+            assert!(!fields(Shape::Resource(kind), &FieldPath::root().key("spec")).is_empty(), "{kind}");
         }
     }
 }

@@ -58,7 +58,11 @@ fn every_field_of_every_kind_is_read() {
     assert_eq!(resources.len(), 8);
     assert_eq!(resources.policy_tests.len(), 1);
     let test = &resources.policy_tests[0];
-    assert_eq!(test.document["cases"][2]["expect"]["rule"], "burst-to-cloud");
+    assert_eq!(test.spec.cases[2].expect.rule.as_deref(), Some("burst-to-cloud"));
+    let history = test.spec.state.workers["qwen/a"].history.as_ref().unwrap();
+    assert_eq!(history.queued_requests[0].0.0.as_millis(), 20_000);
+    assert_eq!(test.case_lines, [130, 131, 132]);
+    assert_eq!(test.backend(&resources), Some(&ObjectKey::new("default", "main")));
 
     let qwen = &resources.worker_sets[&ObjectKey::new("default", "qwen")];
     assert_eq!(qwen.labels["tier"], "cheap");

@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Error as _};
 use super::locate::Locate;
 use super::message::without_locations;
 use super::{MAX_FILE_BYTES, SourceFile};
-use crate::{FieldPath, Problem};
+use crate::{FieldPath, Problem, Severity};
 
 /// A file as text.
 pub(super) struct Text {
@@ -49,6 +49,7 @@ impl Text {
             file: file.path.clone(),
             line,
             path: String::new(),
+            severity: Severity::Error,
             message,
             remedy: remedy.to_string(),
         };
