@@ -57,7 +57,8 @@ async fn main() -> anyhow::Result<()> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             file => file.with_context(|| format!("cannot read {}", path.display()))?,
         };
-        let command = std::env::args().skip(1).fold("cargo xtask bench".to_owned(), |command, word| command + " " + &word);
+        let command =
+            std::env::args().skip(1).fold("cargo xtask bench".to_owned(), |command, word| command + " " + &word);
         let file = into_results(&file, &markdown(&report, &command));
         std::fs::write(path, file).with_context(|| format!("cannot write {}", path.display()))?;
     }

@@ -53,7 +53,9 @@ impl Corpus {
         let distinct: BTreeSet<String> = words(&mut Random::new(1, 1), 5000).split(' ').map(str::to_owned).collect();
         for word in distinct {
             let text = format!(" {word}");
-            if let [token] = *tokenize(engine, json!({"model": model, "prompt": text, "add_special_tokens": false})).await? {
+            if let [token] =
+                *tokenize(engine, json!({"model": model, "prompt": text, "add_special_tokens": false})).await?
+            {
                 list.push((text, token));
             }
         }
@@ -61,7 +63,11 @@ impl Corpus {
             return Err(CostError::Unexpected("the tokenizer has no words that are one token each".into()));
         };
         let (one, other) = (chat(engine, model, first).await?, chat(engine, model, second).await?);
-        let at = one.iter().zip(&other).position(|(a, b)| a != b).filter(|at| one[*at] == *token && one.len() == other.len());
+        let at = one
+            .iter()
+            .zip(&other)
+            .position(|(a, b)| a != b)
+            .filter(|at| one[*at] == *token && one.len() == other.len());
         let at = at.ok_or_else(|| CostError::Unexpected("a word in a message is not one token".into()))?;
         let (head, foot) = (one[..at].to_vec(), one[at + 1..].to_vec());
         let mut corpus = Self { model: model.to_owned(), words: list, head, foot, prefixes: BTreeMap::new() };
@@ -72,7 +78,9 @@ impl Corpus {
         for bytes in sizes {
             let prompt = Prompt { bytes: *bytes, family: 1, number: 1 };
             if chat(engine, model, &corpus.text(prompt)).await? != corpus.tokens(prompt) {
-                return Err(CostError::Unexpected(format!("a prompt of {bytes} bytes has other tokens than its words")));
+                return Err(CostError::Unexpected(format!(
+                    "a prompt of {bytes} bytes has other tokens than its words"
+                )));
             }
         }
         Ok(corpus)
@@ -127,7 +135,9 @@ impl Corpus {
     pub(super) fn body(&self, text: &str, usage: bool) -> String {
         let options = if usage { r#","stream_options":{"include_usage":true}"# } else { "" };
         let model = &self.model;
-        format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"{text}"}}],"max_tokens":8,"stream":true{options}}}"#)
+        format!(
+            r#"{{"model":"{model}","messages":[{{"role":"user","content":"{text}"}}],"max_tokens":8,"stream":true{options}}}"#
+        )
     }
 }
 

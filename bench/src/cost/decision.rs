@@ -44,7 +44,7 @@ pub(super) async fn measure(bed: &Bed, time: Duration, say: &mut dyn FnMut(&str)
     let mut decisions = Vec::new();
     for kb in SIZES {
         say(&format!("decision time, {kb} KB"));
-        let load = Load { bytes: kb * 1024, concurrency: 1, time, chunks: 8, pace_ms: 0, usage: false };
+        let load = Load { bytes: kb * 1024, concurrency: 1, time, chunks: 8, pace_ms: 0, usage: false, events: true };
         drive(&client, &bed.corpus, Load { time: time / 4, ..load }).await?;
         let before = merged(&rig.stack).await?;
         drive(&client, &bed.corpus, load).await?;
@@ -120,9 +120,14 @@ mod tests {
     fn quantiles_are_of_what_is_new() {
         let page = |counts: [u64; 3]| {
             let buckets = [(10, 1), (12, 1), (100, 10)].iter().zip(counts);
-            let buckets: Vec<_> = buckets.map(|((lower, width), count)| json!({"lower_bound": lower, "width": width, "count": count})).collect();
+            let buckets: Vec<_> = buckets
+                .map(|((lower, width), count)| json!({"lower_bound": lower, "width": width, "count": count}))
+                .collect();
             let mut found = Buckets::new();
-            totals(&json!({"stats": [{"histograms": {"details": [{"name": "x", "totals": buckets, "intervals": [1]}]}}]}), &mut found);
+            totals(
+                &json!({"stats": [{"histograms": {"details": [{"name": "x", "totals": buckets, "intervals": [1]}]}}]}),
+                &mut found,
+            );
             found
         };
         let decision = decision(4, &page([500, 0, 7]), &page([500, 98, 9]));

@@ -31,6 +31,8 @@ pub(super) struct Load {
     pub(super) pace_ms: u64,
     /// Whether usage is asked for.
     pub(super) usage: bool,
+    /// Whether workers publish what they store and evict.
+    pub(super) events: bool,
 }
 
 /// What came of it.
@@ -82,7 +84,8 @@ async fn one(client: &Client, corpus: &Corpus, load: Load, driven: &mut Driven) 
     let family = Random::new(number, 4).next() % FAMILIES;
     let prompt = Prompt { bytes: load.bytes, family, number };
     let body = corpus.body(&corpus.text(prompt), load.usage);
-    let order = Order { prompt: Some(prompt), chunks: load.chunks, pace_ms: load.pace_ms, usage: load.usage };
+    let order =
+        Order { prompt: load.events.then_some(prompt), chunks: load.chunks, pace_ms: load.pace_ms, usage: load.usage };
     let sent = Instant::now();
     let answer = tokio::time::timeout(TIMEOUT, ask(client, body, &order)).await;
     let Answered { first, pieces, .. } =

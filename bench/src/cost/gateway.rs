@@ -52,13 +52,23 @@ pub struct Point {
     pub concurrency: usize,
     /// Envoy alone.
     pub bare: Figures,
-    /// Envoy with our filter.
+    /// Envoy with our filter, and workers that publish what each prompt stores and evicts.
     pub kinference: Figures,
+    /// Envoy with our filter, and workers that hold the shared prefixes and publish no more.
+    pub quiet: Figures,
     /// Median of the runs' differences of medians: what the filter adds, in milliseconds.
     pub added_p50_ms: f64,
     /// The same of 95th percentiles.
     pub added_p95_ms: f64,
+    /// What the filter adds to medians when nothing is published, in milliseconds.
+    pub quiet_added_p50_ms: f64,
 }
+
+/// What one load did in one run: through the bare Envoy, and through the filter with and without new events.
+type Arms<T> = [T; 3];
+const BARE: usize = 0;
+const OURS: usize = 1;
+const QUIET: usize = 2;
 
 /// Memory after the load, in MB of 1,000,000 bytes; medians over runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -86,17 +96,21 @@ pub(super) struct Extent {
 ///
 /// # Errors
 /// A process or a request that fails.
-pub(super) async fn measure(bed: &Bed, extent: Extent, say: &mut dyn FnMut(&str)) -> Result<(Vec<Point>, Held), CostError> {
-    let mut runs: Vec<[Vec<Figures>; 2]> = Vec::new();
+pub(super) async fn measure(
+    bed: &Bed,
+    extent: Extent,
+    say: &mut dyn FnMut(&str),
+) -> Result<(Vec<Point>, Held), CostError> {
+    let mut runs: Vec<Arms<Vec<Figures>>> = Vec::new();
     let mut held = Vec::new();
     for run in 0..extent.runs {
-        let mut arms: [Vec<Figures>; 2] = Default::default();
+        let mut arms: Arms<Vec<Figures>> = Default::default();
         let mut memory = Held::default();
         // Every other run the other way round, so that a machine that warms up or is slowed down favours none.
-        let order = if run % 2 == 0 { [0, 1] } else { [1, 0] };
+        let order = if run % 2 == 0 { ARMS } else { [ARMS[1], ARMS[0]] };
         for arm in order {
-            say(&format!("gateway, run {} of {}: {}", run + 1, extent.runs, name(ARMS[arm])));
-            arms[arm] = measure_arm(bed, ARMS[arm], extent.time, &mut memory).await?;
+            say(&format!("gateway, run {} of {}: {}", run + 1, extent.runs, name(arm)));
+            measure_arm(bed, arm, extent.time, &mut arms, &mut memory).await?;
         }
         runs.push(arms);
         held.push(memory);
@@ -120,17 +134,27 @@ fn name(balancing: Balancing) -> &'static str {
     }
 }
 
-async fn measure_arm(bed: &Bed, arm: Balancing, time: Duration, held: &mut Held) -> Result<Vec<Figures>, CostError> {
+async fn measure_arm(
+    bed: &Bed,
+    arm: Balancing,
+    time: Duration,
+    arms: &mut Arms<Vec<Figures>>,
+    held: &mut Held,
+) -> Result<(), CostError> {
     let mut rig = bed.rig(arm, WORKERS).await?;
     let client = rig.stack.client();
-    let mut all = Vec::new();
     for kb in SIZES {
         for concurrency in CONCURRENCIES {
-            let load = Load { bytes: kb * 1024, concurrency, time, chunks: CHUNKS, pace_ms: 0, usage: false };
+            let load =
+                Load { bytes: kb * 1024, concurrency, time, chunks: CHUNKS, pace_ms: 0, usage: false, events: true };
             // Connections, caches, and the filter's compilation by V8.
             drive(&client, &bed.corpus, Load { time: time / 5, ..load }).await?;
-            let (driven, cpu) = spent(&rig.stack, &client, bed, load).await?;
-            all.push(figures(&driven, cpu));
+            let loads: &[(usize, bool)] =
+                if arm == Balancing::Kinference { &[(OURS, true), (QUIET, false)] } else { &[(BARE, true)] };
+            for (place, events) in loads {
+                let (driven, cpu) = spent(&rig.stack, &client, bed, Load { events: *events, ..load }).await?;
+                arms[*place].push(figures(&driven, cpu));
+            }
         }
     }
     rig.check(arm)?;
@@ -140,11 +164,12 @@ async fn measure_arm(bed: &Bed, arm: Balancing, time: Duration, held: &mut Held)
         Balancing::Kinference => {
             (held.envoy_mb, held.control_mb) = (mb(memory.envoy), mb(memory.control));
             let status = rig.stack.status().await?;
-            held.index_chunks = status["backends"]["default/main"]["prefixIndex"]["chunks"].as_f64().unwrap_or_default();
+            held.index_chunks =
+                status["backends"]["default/main"]["prefixIndex"]["chunks"].as_f64().unwrap_or_default();
         }
         Balancing::Random | Balancing::RoundRobin => held.envoy_bare_mb = mb(memory.envoy),
     }
-    Ok(all)
+    Ok(())
 }
 
 /// Sends a load, and gives the processor time that it took.
@@ -178,27 +203,31 @@ fn figures(driven: &Driven, cpu: Cpu) -> Figures {
     }
 }
 
-fn point(kb: usize, concurrency: usize, runs: &[[Vec<Figures>; 2]], at: usize) -> Point {
-    let pairs: Vec<[&Figures; 2]> = runs.iter().filter_map(|[a, b]| Some([a.get(at)?, b.get(at)?])).collect();
+fn point(kb: usize, concurrency: usize, runs: &[Arms<Vec<Figures>>], at: usize) -> Point {
+    let runs: Vec<Arms<&Figures>> =
+        runs.iter().filter_map(|[a, b, c]| Some([a.get(at)?, b.get(at)?, c.get(at)?])).collect();
     let arm = |arm: usize| {
-        let of = |field: fn(&Figures) -> f64| median(pairs.iter().map(|pair| field(pair[arm])));
+        let of = |field: fn(&Figures) -> f64| median(runs.iter().map(|run| field(run[arm])));
         Figures {
             first_ms: Quantiles { p50: of(|f| f.first_ms.p50), p95: of(|f| f.first_ms.p95) },
             whole_ms: Quantiles { p50: of(|f| f.whole_ms.p50), p95: of(|f| f.whole_ms.p95) },
             requests_per_s: of(|f| f.requests_per_s),
             envoy_cpu_s: of(|f| f.envoy_cpu_s),
             control_cpu_s: of(|f| f.control_cpu_s),
-            requests: pairs.iter().map(|pair| pair[arm].requests).sum(),
+            requests: runs.iter().map(|run| run[arm].requests).sum(),
         }
     };
-    let added = |field: fn(&Figures) -> f64| median(pairs.iter().map(|[bare, ours]| field(ours) - field(bare)));
+    let added =
+        |arm: usize, field: fn(&Figures) -> f64| median(runs.iter().map(|run| field(run[arm]) - field(run[BARE])));
     Point {
         kb,
         concurrency,
-        bare: arm(0),
-        kinference: arm(1),
-        added_p50_ms: added(|f| f.first_ms.p50),
-        added_p95_ms: added(|f| f.first_ms.p95),
+        bare: arm(BARE),
+        kinference: arm(OURS),
+        quiet: arm(QUIET),
+        added_p50_ms: added(OURS, |f| f.first_ms.p50),
+        added_p95_ms: added(OURS, |f| f.first_ms.p95),
+        quiet_added_p50_ms: added(QUIET, |f| f.first_ms.p50),
     }
 }
 
@@ -208,12 +237,18 @@ mod tests {
 
     #[test]
     fn medians_are_taken_over_runs_and_additions_within_them() {
-        let figures = |p50: f64, requests| Figures { first_ms: Quantiles { p50, p95: 2.0 * p50 }, requests, ..Figures::default() };
+        let figures = |p50: f64, requests| Figures {
+            first_ms: Quantiles { p50, p95: 2.0 * p50 },
+            requests,
+            ..Figures::default()
+        };
         // A slow second run slows both arms: what is added in it is little.
-        let runs = [(1.0, 1.2), (5.0, 5.1), (1.1, 1.4)].map(|(bare, ours)| [vec![figures(bare, 10)], vec![figures(ours, 20)]]);
+        let runs = [(1.0, 1.2), (5.0, 5.1), (1.1, 1.4)]
+            .map(|(bare, ours)| [vec![figures(bare, 10)], vec![figures(ours, 20)], vec![figures(ours - 0.1, 30)]]);
         let point = point(4, 1, &runs, 0);
         assert_eq!((point.bare.first_ms.p50, point.kinference.first_ms.p50), (1.1, 1.4));
         assert!((point.added_p50_ms - 0.2).abs() < 1e-9 && (point.added_p95_ms - 0.4).abs() < 1e-9);
-        assert_eq!((point.bare.requests, point.kinference.requests), (30, 60));
+        assert!((point.quiet_added_p50_ms - 0.1).abs() < 1e-9);
+        assert_eq!((point.bare.requests, point.kinference.requests, point.quiet.requests), (30, 60, 90));
     }
 }

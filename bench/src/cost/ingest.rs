@@ -50,6 +50,8 @@ pub struct Index {
     pub filter_bytes_per_chunk: f64,
     /// Bytes of resident memory that the control service gained for each chunk.
     pub control_bytes_per_chunk: f64,
+    /// The same for each block.
+    pub control_bytes_per_block: f64,
     /// Bytes of text that the stored blocks hold, for each byte of the index.
     pub text_bytes_per_index_byte: f64,
 }
@@ -66,7 +68,11 @@ struct Batches {
 ///
 /// # Errors
 /// A process that fails, or events that were lost or left out.
-pub(super) async fn measure(bed: &Bed, batches: usize, say: &mut dyn FnMut(&str)) -> Result<(Vec<Ingest>, Index), CostError> {
+pub(super) async fn measure(
+    bed: &Bed,
+    batches: usize,
+    say: &mut dyn FnMut(&str),
+) -> Result<(Vec<Ingest>, Index), CostError> {
     let (mut all, mut index) = (Vec::new(), Index::default());
     let work = work(&bed.corpus, batches);
     for arm in [Balancing::RoundRobin, Balancing::Kinference] {
@@ -101,9 +107,8 @@ fn work(corpus: &Corpus, count: usize) -> [Batches; 3] {
 
     // Sequences that grow a block at a time, sixteen of them in each step.
     let grown = count / 8;
-    let sequences: Vec<_> = (0..SEQUENCES as u64)
-        .map(|number| (chain(1 << 20 | number, grown), tokens(1 << 20 | number, grown)))
-        .collect();
+    let sequences: Vec<_> =
+        (0..SEQUENCES as u64).map(|number| (chain(1 << 20 | number, grown), tokens(1 << 20 | number, grown))).collect();
     let step = |block: usize, part: &[(Vec<u64>, Vec<u32>)]| {
         let events: Vec<_> = part
             .iter()
@@ -194,6 +199,7 @@ async fn weigh(rig: &Rig, empty: u64, work: &[Batches]) -> Result<Index, CostErr
         chunks,
         filter_bytes_per_chunk: bytes / chunks.max(1.0),
         control_bytes_per_chunk: gained as f64 / chunks.max(1.0),
+        control_bytes_per_block: gained as f64 / (blocks as f64).max(1.0),
         text_bytes_per_index_byte: (blocks * BLOCK) as f64 * per_token / bytes.max(1.0),
     })
 }

@@ -134,7 +134,8 @@ impl InstantWorkers {
         let (stop, stopped) = oneshot::channel::<()>();
         let corpus = corpus.clone();
         let io = |what| move |source| CostError::Io { what, source };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io("have a runtime"))?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io("have a runtime"))?;
         let live = move || {
             runtime.block_on(async {
                 let opened = open(count, &corpus, engine).await;

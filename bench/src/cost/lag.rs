@@ -64,8 +64,7 @@ async fn once(rig: &Rig, client: &Client, corpus: &Corpus, trial: u64) -> Result
             ((0..blocks).map(|block| hash(BYTES, 1, trial << 8 | at, block)).collect(), tokens)
         })
         .collect();
-    let events: Vec<_> =
-        chains.iter().map(|(hashes, tokens)| Event::Stored { hashes, parent: None, tokens }).collect();
+    let events: Vec<_> = chains.iter().map(|(hashes, tokens)| Event::Stored { hashes, parent: None, tokens }).collect();
     let batch = encode(&events);
     let order = Order { prompt: None, chunks: 1, pace_ms: 0, usage: false };
     // The connection is there before the clock runs.

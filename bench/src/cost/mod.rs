@@ -12,6 +12,7 @@ mod ingest;
 mod instant;
 mod kv;
 mod lag;
+mod machine;
 mod peers;
 mod report;
 mod streams;
@@ -63,6 +64,7 @@ pub struct Plan {
 /// A process that does not start or ends by itself, a request that fails, or events that get lost.
 pub async fn measure(plan: &Plan, mut say: impl FnMut(&str)) -> Result<Report, CostError> {
     let say: &mut dyn FnMut(&str) = &mut say;
+    let watch = machine::Watch::start();
     say("making prompts");
     let bed = Bed::new().await?;
     let wanted = |part: Part| plan.parts.is_empty() || plan.parts.contains(&part);
@@ -90,5 +92,6 @@ pub async fn measure(plan: &Plan, mut say: impl FnMut(&str)) -> Result<Report, C
     if wanted(Part::Idle) {
         report.idle = idle::measure(scaled(8000, 3000), say).await?;
     }
+    report.others_cores = watch.others();
     Ok(report)
 }

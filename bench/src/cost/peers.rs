@@ -16,7 +16,14 @@ pub(super) struct EndpointPicker {
     pub(super) cpu_s: [f64; 2],
 }
 
-const fn point(kb: usize, concurrency: usize, p50_ms: [f64; 2], p95_ms: [f64; 2], requests_per_s: f64, cpu_s: [f64; 2]) -> EndpointPicker {
+const fn point(
+    kb: usize,
+    concurrency: usize,
+    p50_ms: [f64; 2],
+    p95_ms: [f64; 2],
+    requests_per_s: f64,
+    cpu_s: [f64; 2],
+) -> EndpointPicker {
     EndpointPicker { kb, concurrency, p50_ms, p95_ms, requests_per_s, cpu_s }
 }
 
@@ -39,6 +46,6 @@ pub(super) const ENDPOINT_PICKER_IDLE_PERCENT: f64 = 30.0;
 pub(super) const SMG: [(usize, [f64; 2], f64); 3] =
     [(4, [0.54, 3.1], 0.36), (32, [0.65, 4.7], 0.57), (220, [0.87, 7.8], 1.49)];
 
-/// The cheapest router from PyPI in processor time while it knows prefixes or not, vllm-router 0.1.17 `round_robin` and the
-/// goals set by it: processor seconds for 1,000 requests that the filter and Envoy together are to stay below.
+/// Processor seconds for 1,000 requests that Envoy and the filter together are to stay below, by prompt size in KB: a
+/// little less than the strongest of these routers take.
 pub(super) const GOALS: [(usize, f64); 3] = [(4, 0.30), (32, 0.5), (220, 1.0)];

@@ -9,6 +9,7 @@ use super::gateway::{Held, Point};
 use super::idle::Idle;
 use super::ingest::{Index, Ingest};
 use super::lag::Lag;
+use super::machine;
 use super::peers::{
     ENDPOINT_PICKER, ENDPOINT_PICKER_CHUNK_US, ENDPOINT_PICKER_IDLE_PERCENT, EndpointPicker, GOALS, SMG,
 };
@@ -24,6 +25,8 @@ const END: &str = "<!-- end of cost -->";
 pub struct Report {
     /// The machine.
     pub machine: String,
+    /// Cores that other programs kept busy meanwhile, on average: they spoil figures.
+    pub others_cores: f64,
     /// Runs that medians are of.
     pub runs: usize,
     /// A small run: figures are rough.
@@ -50,16 +53,8 @@ impl Report {
     /// A report without figures.
     #[must_use]
     pub(super) fn new(runs: usize, quick: bool) -> Self {
-        Self { machine: machine(), runs, quick, ..Self::default() }
+        Self { machine: machine::name(), runs, quick, ..Self::default() }
     }
-}
-
-fn machine() -> String {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let model = model.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, model)| model.trim().to_owned());
-    format!("{cores} cores, {model}")
 }
 
 /// A table with a title and a remark.
@@ -111,11 +106,13 @@ pub fn into_results(file: &str, section: &str) -> String {
 fn preface(report: &Report) -> String {
     let quick = if report.quick { " This was a quick run: figures are rough." } else { "" };
     format!(
-        "Machine: {}. Load generator, workers, Envoy (two worker threads, one VM each) and the control service share its cores, as with \
+        "Machine: {}; other programs kept {} of a core busy meanwhile. Load generator, workers, Envoy (two worker threads, one VM each) and the control service share its cores, as with \
          the peers that figures are held against; those were measured on another machine of two cores. Gateway figures are medians of {} \
          runs, each with fresh processes; bare Envoy is the same configuration with ROUND_ROBIN and without the filter, and runs without a \
          control service.{quick}",
-        report.machine, report.runs
+        report.machine,
+        figure(report.others_cores),
+        report.runs
     )
 }
 
@@ -181,6 +178,7 @@ fn requests(points: &[Point]) -> Section {
             pair(bare.first_ms.p50, bare.first_ms.p95),
             pair(ours.first_ms.p50, ours.first_ms.p95),
             pair(point.added_p50_ms, point.added_p95_ms),
+            figure(point.quiet_added_p50_ms),
             times(ours.first_ms.p50 / bare.first_ms.p50),
             or_unknown(peer.map(|peer| pair(peer.p50_ms[1] - peer.p50_ms[0], peer.p95_ms[1] - peer.p95_ms[0]))),
             or_unknown(smg.map(figure)),
@@ -196,6 +194,7 @@ fn requests(points: &[Point]) -> Section {
             "bare Envoy p50 / p95 ms",
             "with the filter",
             "added",
+            "added p50, no new events",
             "p50 to bare",
             "llm-d's picker adds",
             "SMG adds p50",
@@ -206,7 +205,8 @@ fn requests(points: &[Point]) -> Section {
         rows: points.iter().map(row).collect(),
         remark: "Kept-alive connections with TCP_NODELAY, eight streamed chunks, four workers that answer at once and publish what an \
                  engine would (new blocks and evictions), closed loop. Debug headers are on. SMG 1.13.0 is `cache_aware`. Added: median \
-                 over runs of the difference within a run."
+                 over runs of the difference within a run. No new events: workers hold the shared prefixes and publish no more, which is what \
+                 the peers were measured with."
             .into(),
     }
 }
@@ -221,7 +221,10 @@ fn processor(points: &[Point]) -> Section {
             format!("{} KB, {}", point.kb, point.concurrency),
             figure(bare.envoy_cpu_s),
             figure(ours.envoy_cpu_s),
-            or_unknown(goal.map(|goal| format!("{} ({})", figure(goal), if ours.envoy_cpu_s < goal { "below" } else { "NOT below" }))),
+            figure(point.quiet.envoy_cpu_s),
+            or_unknown(goal.map(|goal| {
+                format!("{} ({})", figure(goal), if ours.envoy_cpu_s < goal { "below" } else { "NOT below" })
+            })),
             figure(ours.control_cpu_s),
             figure(total),
             times(total / bare.envoy_cpu_s),
@@ -235,6 +238,7 @@ fn processor(points: &[Point]) -> Section {
             "prompt, concurrency",
             "bare Envoy",
             "Envoy with the filter",
+            "no new events",
             "goal",
             "control",
             "both",
@@ -302,13 +306,20 @@ fn memory(index: &Index, held: Option<Held>) -> Section {
     let mut rows = vec![
         row("chunks (256 bytes of prompt each)", figure(index.chunks)),
         row("bytes a chunk in each filter", figure(index.filter_bytes_per_chunk)),
-        row("bytes a chunk in the control service (resident, with all it keeps of blocks)", figure(index.control_bytes_per_chunk)),
+        row(
+            "bytes a chunk in the control service (resident, with all it keeps of blocks)",
+            figure(index.control_bytes_per_chunk),
+        ),
+        row("bytes for each block there", figure(index.control_bytes_per_block)),
         row("bytes of prompt text for each byte of a filter's index", figure(index.text_bytes_per_index_byte)),
     ];
     rows.extend(held.into_iter().flat_map(|held| {
         [
             row("after the requests above: bare Envoy, MB", figure(held.envoy_bare_mb)),
-            row("Envoy with the filter, MB", format!("{} ({})", figure(held.envoy_mb), times(held.envoy_mb / held.envoy_bare_mb))),
+            row(
+                "Envoy with the filter, MB",
+                format!("{} ({})", figure(held.envoy_mb), times(held.envoy_mb / held.envoy_bare_mb)),
+            ),
             row("control, MB", figure(held.control_mb)),
             row("chunks in the index then", figure(held.index_chunks)),
         ]
@@ -348,7 +359,15 @@ fn idle(idle: &[Idle]) -> Section {
     };
     Section {
         title: "Idle, in percent of one core",
-        header: vec!["workers", "", "Envoy", "control", "Envoy MB", "control MB", "to llm-d's picker (30 with 100 workers)"],
+        header: vec![
+            "workers",
+            "",
+            "Envoy",
+            "control",
+            "Envoy MB",
+            "control MB",
+            "to llm-d's picker (30 with 100 workers)",
+        ],
         rows: idle.iter().map(row).collect(),
         remark: "Every worker's metrics are read every 250 ms.".into(),
     }

@@ -41,16 +41,29 @@ pub(super) async fn measure(bed: &Bed, time: Duration, say: &mut dyn FnMut(&str)
     let mut streams = Streams::default();
     let mut pieces = 0;
     for (arm, usages) in [(Balancing::RoundRobin, &[false][..]), (Balancing::Kinference, &[false, true])] {
-        say(&format!("streams of {CHUNKS} chunks, {}", if arm == Balancing::Kinference { "with the filter" } else { "bare Envoy" }));
+        say(&format!(
+            "streams of {CHUNKS} chunks, {}",
+            if arm == Balancing::Kinference { "with the filter" } else { "bare Envoy" }
+        ));
         let mut rig = bed.rig(arm, WORKERS).await?;
         let client = rig.stack.client();
         for usage in usages {
-            let load = Load { bytes: 4096, concurrency: STREAMS, time, chunks: CHUNKS, pace_ms: PACE_MS, usage: *usage };
+            let load = Load {
+                bytes: 4096,
+                concurrency: STREAMS,
+                time,
+                chunks: CHUNKS,
+                pace_ms: PACE_MS,
+                usage: *usage,
+                events: true,
+            };
             let (driven, cpu) = spent(&rig.stack, &client, bed, load).await?;
             let chunks = driven.first_ms.len() as u64 * u64::from(CHUNKS);
             let each = |seconds: f64| seconds * 1e6 / chunks.max(1) as f64;
             match (arm, usage) {
-                (Balancing::Kinference, false) => (streams.envoy_us, streams.control_us) = (each(cpu.envoy), each(cpu.control)),
+                (Balancing::Kinference, false) => {
+                    (streams.envoy_us, streams.control_us) = (each(cpu.envoy), each(cpu.control))
+                }
                 (Balancing::Kinference, true) => streams.envoy_usage_us = each(cpu.envoy),
                 _ => streams.envoy_bare_us = each(cpu.envoy),
             }

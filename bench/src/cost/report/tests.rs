@@ -15,6 +15,7 @@ fn report() -> Report {
         kinference: figures(1.25, 0.9),
         added_p50_ms: 0.25,
         added_p95_ms: 0.5,
+        ..Point::default()
     };
     let ingest = |filters| Ingest { kind: "prefill", filters, cpu_s: 1.0 + filters as f64, ..Ingest::default() };
     Report {
@@ -36,11 +37,13 @@ fn figures_are_held_against_bare_envoy_and_peers() {
     for text in [tables(&report()), markdown(&report(), "the command")] {
         for part in [
             // Decisions: 11.8 ms that the picker adds are a hundred times 118 us.
-            "x 100", // Requests: the first byte's median against bare Envoy's.
+            "x 100",  // Requests: the first byte's median against bare Envoy's.
             "x 1.25", // Processor time: over the goal at 4 KB, below it at 220 KB, and the picker's 11.65 s against 0.9 s.
-            "0.30 (NOT below)", "1.00 (below)", "x 12.9", // A chunk.
-            "x 1.1", // Events with filters against those without.
-            "x 4", // Idle: 6 % against 30 %.
+            "0.30 (NOT below)",
+            "1.00 (below)",
+            "x 12.9", // A chunk.
+            "x 1.1",  // Events with filters against those without.
+            "x 4",    // Idle: 6 % against 30 %.
             "x 0.2",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
@@ -65,7 +68,12 @@ fn the_section_of_cost_is_replaced_and_all_else_stays() {
     assert!(first.starts_with("# Results\n\n## Demo\n\nmine\n\n## Cost\n\n"), "{first}");
     let more = first + "\n## Later\n";
     let second = into_results(&more, "two");
-    assert!(second.contains("two") && !second.contains("one") && second.contains("mine") && second.ends_with("\n## Later\n"));
+    assert!(
+        second.contains("two")
+            && !second.contains("one")
+            && second.contains("mine")
+            && second.ends_with("\n## Later\n")
+    );
     assert_eq!(into_results(&second, "two"), second);
     assert!(into_results("", "one").starts_with("# Results\n"));
 }
