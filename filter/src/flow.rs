@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kinference_routing::decide::{Ask, Prompted, decide};
+use kinference_routing::decide::{Ask, Destination, Prompted, Rejection, decide};
 use kinference_routing::openai::{self, Endpoint, Request};
 
 use crate::config::FailureMode;
@@ -154,6 +154,7 @@ impl RequestFlow {
         let mut gateway = shared.borrow_mut();
         let gateway = &mut *gateway;
         let now_ms = gateway.clock.at(now);
+        gateway.take_prefilled(host);
         gateway.peers.read(host, &mut gateway.ledger);
         let Some(snapshot) = gateway.replica.current() else { return self.undecided_by(host, gateway.failure_mode()) };
         let stale = gateway.is_stale(snapshot);
@@ -170,6 +171,10 @@ impl RequestFlow {
             Ok(choice) => choice,
             Err(rejection) => return self.refuse(host, &Reply::rejected(&rejection)),
         };
+        if let Destination::Provider(_) = choice.destination {
+            // The proxy has no way to a provider yet; a worker that was not chosen must not get the request instead.
+            return self.refuse(host, &Reply::rejected(&Rejection::NoWorkers(request.model.name.to_string())));
+        }
         let addresses: Vec<&str> = choice
             .workers()
             .iter()

@@ -145,9 +145,19 @@ impl Gateway {
         self.ledger.changed(&Changes { loads: now.into_keys().collect(), emptied });
     }
 
+    /// Takes the prompts of whole answers to be computed once their predicted time has passed, and says so.
+    pub fn take_prefilled(&mut self, host: &dyn Host) {
+        for (request, worker) in self.ledger.prefilled(self.clock.last()) {
+            self.peers.touch();
+            let event = v1::report::Event::FirstToken(v1::FirstToken { after_ms: 0, estimated: true });
+            self.report(host, request, Some(worker), event);
+        }
+    }
+
     /// On a tick: clears what is past its time, and shows the state.
     pub fn tick(&mut self, host: &dyn Host) {
         let now = self.clock.last();
+        self.take_prefilled(host);
         if now.saturating_sub(self.tidied_ms) < TIDY_MS {
             return;
         }

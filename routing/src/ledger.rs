@@ -34,6 +34,15 @@ pub struct Ledger {
     tickets: u64,
     /// Moving average of the tokens that a request has to compute.
     typical_tokens: Option<f32>,
+    /// Requests whose first token nobody will see, by the time at which it is taken to have come.
+    unseen: BTreeMap<(u64, u64), Unseen>,
+}
+
+#[derive(Debug)]
+struct Unseen {
+    worker: u32,
+    opened: u64,
+    pending: u32,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +61,8 @@ pub struct Ticket {
     opened: u64,
     /// Still counted as pending prefill.
     pending: u32,
+    /// Where it stands among the requests whose first token nobody will see.
+    unseen: Option<(u64, u64)>,
 }
 
 /// A worker's load as the decision sees it.
@@ -76,13 +87,39 @@ impl Ledger {
             figures.pending_tokens = figures.pending_tokens.saturating_add(uncached_tokens);
             figures.requests = figures.requests.saturating_add(1);
         }
-        Ticket { worker, opened: account.opened, pending: uncached_tokens }
+        Ticket { worker, opened: account.opened, pending: uncached_tokens, unseen: None }
+    }
+
+    /// Nobody will see this request's first token, since its answer comes whole: its prompt is taken to be computed at
+    /// `due_ms`. Without that, a worker with long whole answers would look as if prefill were queued all the while.
+    /// `request` is handed back by [`prefilled`](Self::prefilled).
+    pub fn expect_unseen(&mut self, ticket: &mut Ticket, due_ms: u64, request: u64) {
+        let pending = std::mem::take(&mut ticket.pending);
+        let key = (due_ms, request);
+        ticket.unseen = Some(key);
+        self.unseen.insert(key, Unseen { worker: ticket.worker, opened: ticket.opened, pending });
+    }
+
+    /// Requests, and their workers, whose prompts are taken to have been computed by now.
+    pub fn prefilled(&mut self, now_ms: u64) -> Vec<(u64, u32)> {
+        let mut done = Vec::new();
+        while let Some(entry) = self.unseen.first_entry().filter(|entry| entry.key().0 <= now_ms) {
+            let ((_, request), unseen) = entry.remove_entry();
+            done.push((request, unseen.worker));
+            self.computed(unseen.worker, unseen.opened, unseen.pending);
+        }
+        done
     }
 
     /// Notes the first token: the prompt is computed.
     pub fn first_token(&mut self, ticket: &mut Ticket) {
-        let pending = std::mem::take(&mut ticket.pending);
-        if let Some(account) = self.account(ticket) {
+        let unseen = ticket.unseen.take().and_then(|key| self.unseen.remove(&key));
+        let pending = std::mem::take(&mut ticket.pending).saturating_add(unseen.map_or(0, |unseen| unseen.pending));
+        self.computed(ticket.worker, ticket.opened, pending);
+    }
+
+    fn computed(&mut self, worker: u32, opened: u64, pending: u32) {
+        if let Some(account) = self.account(worker, opened) {
             account.now.pending_tokens = account.now.pending_tokens.saturating_sub(pending);
             account.since.pending_tokens = account.since.pending_tokens.saturating_sub(pending);
         }
@@ -91,14 +128,14 @@ impl Ledger {
     /// Notes the end of a request, however it ended.
     pub fn finished(&mut self, mut ticket: Ticket) {
         self.first_token(&mut ticket);
-        if let Some(account) = self.account(&ticket) {
+        if let Some(account) = self.account(ticket.worker, ticket.opened) {
             account.now.requests = account.now.requests.saturating_sub(1);
             account.since.requests = account.since.requests.saturating_sub(1);
         }
     }
 
-    fn account(&mut self, ticket: &Ticket) -> Option<&mut Account> {
-        self.own.get_mut(&ticket.worker).filter(|account| account.opened == ticket.opened)
+    fn account(&mut self, worker: u32, opened: u64) -> Option<&mut Account> {
+        self.own.get_mut(&worker).filter(|account| account.opened == opened)
     }
 
     /// Believes until `until_ms` that `worker` holds these chunks.

@@ -119,8 +119,8 @@ impl Traffic {
         }
     }
 
-    /// The first byte of an answer from `worker`, which is not always the one the request was first sent to.
-    pub(super) fn first_token(&mut self, stream: u64, request: u64, worker: Option<u32>, after_ms: u32, now: u64) {
+    /// The prompt of a request must have been computed by now.
+    pub(super) fn prefilled(&mut self, stream: u64, request: u64) {
         let Some(entry) = self.streams.get_mut(&stream).and_then(|requests| requests.get_mut(&request)) else { return };
         if entry.prefilling {
             entry.prefilling = false;
@@ -128,6 +128,12 @@ impl Traffic {
                 totals.pending_prefill = totals.pending_prefill.saturating_sub(entry.sent.uncached_tokens.into());
             }
         }
+    }
+
+    /// The first byte of an answer from `worker`, which is not always the one the request was first sent to.
+    pub(super) fn first_token(&mut self, stream: u64, request: u64, worker: Option<u32>, after_ms: u32, now: u64) {
+        self.prefilled(stream, request);
+        let Some(entry) = self.streams.get_mut(&stream).and_then(|requests| requests.get_mut(&request)) else { return };
         if worker.is_none_or(|worker| worker == entry.sent.worker) && entry.first_after_ms.is_none() {
             entry.first_after_ms = Some(after_ms);
             self.undecided.push_back((stream, request, now));

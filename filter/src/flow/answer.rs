@@ -32,6 +32,8 @@ pub(super) struct Answer {
     /// Epoch and sequence that the decision was made by.
     position: (u64, u64),
     status: u16,
+    /// The answer comes piece by piece, so that its first token can be seen.
+    streamed: bool,
     include_usage: bool,
     /// Another worker than the chosen one answers.
     moved: bool,
@@ -66,6 +68,7 @@ impl Answer {
             ticket: None,
             position: gateway.replica.position(),
             status: 0,
+            streamed: request.stream,
             include_usage: request.include_usage,
             moved: false,
             first_byte: false,
@@ -78,7 +81,12 @@ impl Answer {
     /// Counts the request as being in flight on its worker.
     fn start(&mut self, host: &dyn Host, gateway: &mut Gateway) {
         let Some(worker) = self.worker else { return };
-        self.ticket = Some(gateway.ledger.sent(worker, self.expected.uncached_tokens));
+        let mut ticket = gateway.ledger.sent(worker, self.expected.uncached_tokens);
+        if !self.streamed {
+            let due_ms = gateway.clock.last().saturating_add(self.expected.predicted_ttft_ms as u64);
+            gateway.ledger.expect_unseen(&mut ticket, due_ms, self.request);
+        }
+        self.ticket = Some(ticket);
         self.shared_figures_changed(host, gateway);
         let started = Started {
             tenant: self.tenant.clone(),
@@ -224,7 +232,7 @@ impl Answer {
         }
         // After a failed attempt, the time says nothing about the worker that answers.
         if !self.moved {
-            let first = FirstToken { after_ms: elapsed(self.sent_ms, now) };
+            let first = FirstToken { after_ms: elapsed(self.sent_ms, now), estimated: false };
             gateway.report(host, self.request, self.worker, Event::FirstToken(first));
         }
     }

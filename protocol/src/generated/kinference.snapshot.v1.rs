@@ -124,12 +124,16 @@ pub struct Started {
     #[prost(fixed64, repeated, tag = "8")]
     pub chunks: ::prost::alloc::vec::Vec<u64>,
 }
-/// The first byte of the answer's body arrived.
+/// The first byte of the answer's body arrived, or the prompt must have been computed by now.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FirstToken {
     /// From the moment that the request was sent on.
     #[prost(uint32, tag = "1")]
     pub after_ms: u32,
+    /// The answer comes whole, at its end, so nobody sees its first token: the predicted time has passed. Nothing is to be
+    /// learned from it.
+    #[prost(bool, tag = "2")]
+    pub estimated: bool,
 }
 /// The request ended, well or badly.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

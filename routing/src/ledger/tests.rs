@@ -31,6 +31,24 @@ fn what_is_in_flight_counts_at_once_and_until_it_ends() {
 }
 
 #[test]
+fn a_first_token_that_nobody_sees_is_taken_to_have_come() {
+    let mut ledger = Ledger::default();
+    let idle = worker(load(0.0, 0.0, 0, 0));
+    let mut whole = ledger.sent(1, 1000);
+    ledger.expect_unseen(&mut whole, 500, 7);
+    let mut early = ledger.sent(1, 300);
+    ledger.expect_unseen(&mut early, 600, 8);
+    assert_eq!(ledger.prefilled(499), []);
+    assert_eq!(ledger.standing(&idle).queued_tokens, 1300.0);
+    ledger.finished(early);
+    assert_eq!(ledger.standing(&idle), Standing { queued_tokens: 1000.0, running: 1.0 });
+    assert_eq!(ledger.prefilled(700), [(7, 1)]);
+    assert_eq!(ledger.standing(&idle), Standing { queued_tokens: 0.0, running: 1.0 });
+    ledger.finished(whole);
+    assert_eq!(ledger.own().count(), 0);
+}
+
+#[test]
 fn the_control_service_and_this_filter_are_not_counted_twice() {
     let mut ledger = Ledger::default();
     let _ticket = ledger.sent(1, 1000);
