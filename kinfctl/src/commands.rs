@@ -2,7 +2,9 @@
 
 mod completions;
 mod envoy_config;
+mod explain;
 mod status;
+mod test;
 mod validate;
 
 use anyhow::Result;
@@ -25,6 +27,8 @@ pub(crate) enum Command {
     EnvoyConfig(envoy_config::Args),
     Status(status::Args),
     Validate(validate::Args),
+    Test(test::Args),
+    Explain(explain::Args),
     Completions(completions::Args),
 }
 
@@ -34,6 +38,8 @@ impl Command {
             Command::EnvoyConfig(args) => envoy_config::run(&args),
             Command::Status(args) => status::run(&args),
             Command::Validate(args) => validate::run(&args),
+            Command::Test(args) => test::run(&args),
+            Command::Explain(args) => explain::run(&args),
             Command::Completions(args) => completions::run(&args),
         }
     }

@@ -2,7 +2,11 @@
 
 mod commands;
 mod http;
+mod outcome;
 mod paint;
+mod scene;
+mod table;
+mod told;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,7 +15,7 @@ use clap::Parser;
 
 use crate::paint::Paint;
 
-/// Configures Envoy for Kinference, checks resources, and shows what the control service knows.
+/// Checks, tests and explains policies, configures Envoy for Kinference, and shows what the control service knows.
 #[derive(Parser)]
 #[command(name = "kinfctl", version, max_term_width = 110)]
 struct Cli {

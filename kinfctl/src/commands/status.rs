@@ -1,7 +1,6 @@
 //! `kinfctl status`.
 
 mod report;
-mod table;
 #[cfg(test)]
 mod tests;
 

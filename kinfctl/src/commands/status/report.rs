@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
-use super::table::lay_out;
 use crate::paint::Paint;
+use crate::table::lay_out;
 
 /// What the control service answers. Fields that a version of it does not send have their defaults, and those that
 /// this one does not know are passed over.

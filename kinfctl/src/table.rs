@@ -2,7 +2,7 @@
 
 /// Lays out rows under a header, two spaces between columns; every line starts with `indent`. Widths are those of the
 /// plain text, so that `style` may add what takes no room.
-pub(super) fn lay_out(
+pub(crate) fn lay_out(
     indent: &str,
     header: &[&str],
     rows: &[Vec<String>],
