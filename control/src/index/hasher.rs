@@ -1,31 +1,9 @@
-//! A cheap hash for keys that are well spread already: engine hashes, chunk hashes, node numbers.
+//! Maps for keys that are well spread already: engine hashes, chunk hashes, node numbers.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
-/// Multiplies by an odd constant and turns; enough for keys that nobody chooses to collide.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct SpreadHasher(u64);
-
-impl Hasher for SpreadHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u32(&mut self, value: u32) {
-        self.write_u64(u64::from(value));
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0 ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
-    }
-}
+use kinference_routing::prefix::SpreadHasher;
 
 pub(super) type Map<K, V> = HashMap<K, V, BuildHasherDefault<SpreadHasher>>;
 pub(super) type Set<K> = HashSet<K, BuildHasherDefault<SpreadHasher>>;

@@ -4,11 +4,13 @@
 mod hash;
 mod index;
 mod recent;
+mod spread;
 mod table;
 
 pub use hash::{Chunks, hash_chunk, namespace_seed};
 pub use index::{IndexError, PrefixIndex};
 pub use recent::Recent;
+pub use spread::SpreadHasher;
 pub use table::Entry;
 
 /// Workers of one page of the index.

@@ -2,9 +2,10 @@
 //! for the whole time to live where the engine sends no events.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 use super::place;
+use super::spread::SpreadHasher;
 
 /// Most chunks that are remembered at once; the oldest go first. About 50 bytes each.
 const CAPACITY: usize = 65_536;
@@ -12,33 +13,10 @@ const CAPACITY: usize = 65_536;
 /// What was sent where, with a time to live.
 #[derive(Debug, Default)]
 pub struct Recent {
-    chunks: HashMap<(u32, u64), Sent, BuildHasherDefault<OfHash>>,
+    /// The keys are hashes already; hashing them well again would take a good part of a decision.
+    chunks: HashMap<(u32, u64), Sent, BuildHasherDefault<SpreadHasher>>,
     /// In the order of sending, to forget the oldest; an entry that was renewed since then is skipped.
     order: VecDeque<(u32, u64, u64)>,
-}
-
-/// The keys are hashes already; hashing them again would take a good part of a decision.
-#[derive(Debug, Default)]
-struct OfHash(u64);
-
-impl Hasher for OfHash {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u32(&mut self, page: u32) {
-        self.write_u64(u64::from(page));
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ value;
-    }
 }
 
 #[derive(Debug, Clone, Copy)]
