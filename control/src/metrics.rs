@@ -43,6 +43,15 @@ pub struct BackendLabels {
     pub backend: String,
 }
 
+/// A tenant of a gateway backend.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct TenantLabels {
+    /// "namespace/name"
+    pub backend: String,
+    /// A tenant of the configuration, or "other".
+    pub tenant: String,
+}
+
 /// One of a fixed few.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct Kind {
@@ -82,6 +91,10 @@ pub struct Metrics {
     pub index_bytes: Family<BackendLabels, Gauge>,
     /// The grid in force.
     pub index_chunk_bytes: Family<BackendLabels, Gauge>,
+    /// Rules in force.
+    pub rules_in_force: Family<BackendLabels, Gauge>,
+    /// Requests sent on, by tenant.
+    pub tenant_requests: Family<TenantLabels, Counter>,
     /// Open streams.
     pub filters_connected: Family<BackendLabels, Gauge>,
     /// Streams that asked for a backend that is not configured.
@@ -170,6 +183,8 @@ impl Default for Metrics {
             index_chunks: r.add("index_chunks", "Chunks of the backend's prefix index."),
             index_bytes: r.add("index_bytes", "Bytes that the backend's prefix index takes in each filter."),
             index_chunk_bytes: r.add("index_chunk_bytes", "Bytes of a chunk: the grid in force."),
+            rules_in_force: r.add("rules_in_force", "Rules of policies that filters were told."),
+            tenant_requests: r.add("tenant_requests", "Requests sent on, by tenant of the configuration; all others are other."),
             filters_connected: r.add("filters_connected", "Filters with an open stream."),
             unknown_backend_streams: r.add("unknown_backend_streams", "Streams turned away because their gateway backend is not configured."),
             full_snapshots_built: r.add("full_snapshots_built", "Full snapshots encoded; each serves every stream that needs one."),

@@ -6,7 +6,7 @@ use kinference_api::ObjectKey;
 use kinference_protocol::v1::{self, report::Event};
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::{BackendLabels, Histograms, Kind, Metrics, SetKind, SetLabels, WorkerLabels};
+use super::{BackendLabels, Histograms, Kind, Metrics, SetKind, SetLabels, TenantLabels, WorkerLabels};
 use crate::events::Skip;
 use crate::index::StoreStats;
 use crate::state::{ScrapeError, WorkerName};
@@ -22,6 +22,10 @@ fn observe(histograms: &Histograms, set: &ObjectKey, value: f64) {
 
 fn worker_labels(worker: &WorkerName) -> WorkerLabels {
     WorkerLabels { worker_set: worker.set.to_string(), worker: worker.name.clone() }
+}
+
+fn tenant_labels(backend: &ObjectKey, tenant: &str) -> TenantLabels {
+    TenantLabels { backend: backend.to_string(), tenant: tenant.to_owned() }
 }
 
 impl Metrics {
@@ -134,13 +138,22 @@ impl Metrics {
         self.prompt_fidelity.remove(&SetLabels { worker_set: set.to_string() });
     }
 
-    pub(crate) fn backend(&self, backend: &ObjectKey, index: &StoreStats, filters: usize) {
+    pub(crate) fn backend(&self, backend: &ObjectKey, index: &StoreStats, filters: usize, rules: usize) {
         let labels = BackendLabels { backend: backend.to_string() };
         let clamp = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         self.index_chunks.get_or_create(&labels).set(clamp(index.chunks));
         self.index_bytes.get_or_create(&labels).set(clamp(index.filter_bytes));
         self.index_chunk_bytes.get_or_create(&labels).set(index.chunk_bytes.into());
         self.filters_connected.get_or_create(&labels).set(filters as i64);
+        self.rules_in_force.get_or_create(&labels).set(rules as i64);
+    }
+
+    pub(crate) fn tenant_request(&self, backend: &ObjectKey, tenant: &str) {
+        self.tenant_requests.get_or_create(&tenant_labels(backend, tenant)).inc();
+    }
+
+    pub(crate) fn forget_tenant(&self, backend: &ObjectKey, tenant: &str) {
+        self.tenant_requests.remove(&tenant_labels(backend, tenant));
     }
 
     pub(crate) fn forget_backend(&self, backend: &ObjectKey) {
@@ -149,5 +162,6 @@ impl Metrics {
         self.index_bytes.remove(&labels);
         self.index_chunk_bytes.remove(&labels);
         self.filters_connected.remove(&labels);
+        self.rules_in_force.remove(&labels);
     }
 }

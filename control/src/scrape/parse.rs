@@ -25,6 +25,10 @@ pub struct RankMetrics {
     pub awake: Option<bool>,
     /// Tokens of one KV-cache block.
     pub block_tokens: Option<u32>,
+    /// Prompt tokens since the process started; a smaller number than before is another process.
+    pub prompt_tokens: Option<f64>,
+    /// When the process started, in seconds since 1970. Engines of several processes do not say.
+    pub started: Option<f64>,
 }
 
 /// A page of metrics, by rank.
@@ -32,6 +36,8 @@ pub struct RankMetrics {
 pub struct EngineMetrics {
     /// By data-parallel rank; samples without a rank label are rank 0.
     pub ranks: BTreeMap<u32, RankMetrics>,
+    /// When the process that answered started, in seconds since 1970.
+    pub started: Option<f64>,
 }
 
 impl EngineMetrics {
@@ -41,10 +47,11 @@ impl EngineMetrics {
     /// counts. Absent when the page says nothing of that rank.
     pub fn of(&self, rank: Option<u32>) -> Option<RankMetrics> {
         if let Some(rank) = rank {
-            return self.ranks.get(&rank).cloned();
+            let figures = self.ranks.get(&rank)?.clone();
+            return Some(RankMetrics { started: self.started, ..figures });
         }
         let mut ranks = self.ranks.values();
-        let mut all = ranks.next()?.clone();
+        let mut all = RankMetrics { started: self.started, ..ranks.next()?.clone() };
         for rank in ranks {
             all.running = add(all.running, rank.running);
             all.waiting = add(all.waiting, rank.waiting);
@@ -54,6 +61,7 @@ impl EngineMetrics {
                 (a, b) => a.or(b),
             };
             all.block_tokens = all.block_tokens.or(rank.block_tokens);
+            all.prompt_tokens = add(all.prompt_tokens, rank.prompt_tokens);
         }
         Some(all)
     }
@@ -80,6 +88,7 @@ enum Figure {
     KvUsage,
     SleepState,
     CacheConfig,
+    PromptTokens,
 }
 
 /// Names of an engine's metrics, its rank label, and what each means.
@@ -88,6 +97,9 @@ struct Names {
     rank_label: &'static str,
     figures: &'static [(&'static str, Figure)],
 }
+
+/// The Prometheus client library's own figure, the same for every engine.
+const PROCESS_START: &[u8] = b"process_start_time_seconds ";
 
 const VLLM: Names = Names {
     prefix: b"vllm:",
@@ -99,6 +111,7 @@ const VLLM: Names = Names {
         ("gpu_cache_usage_perc", Figure::KvUsage),
         ("engine_sleep_state", Figure::SleepState),
         ("cache_config_info", Figure::CacheConfig),
+        ("prompt_tokens_total", Figure::PromptTokens),
     ],
 };
 
@@ -109,6 +122,7 @@ const SGLANG: Names = Names {
         ("num_running_reqs", Figure::Running),
         ("num_queue_reqs", Figure::Waiting),
         ("token_usage", Figure::KvUsage),
+        ("prompt_tokens_total", Figure::PromptTokens),
     ],
 };
 
@@ -181,6 +195,11 @@ impl PageParser {
 }
 
 fn line_of(engine: Engine, line: &[u8], metrics: &mut EngineMetrics) {
+    if let Some(rest) = line.strip_prefix(PROCESS_START) {
+        let value = std::str::from_utf8(rest).ok().and_then(|text| text.trim().parse::<f64>().ok());
+        metrics.started = value.filter(|value| value.is_finite()).or(metrics.started);
+        return;
+    }
     let names = names(engine);
     let Some(rest) = line.strip_prefix(names.prefix) else { return };
     let end = rest.iter().position(|byte| matches!(byte, b'{' | b' ' | b'\t')).unwrap_or(rest.len());
@@ -202,6 +221,8 @@ fn line_of(engine: Engine, line: &[u8], metrics: &mut EngineMetrics) {
         Figure::Running => rank.running = larger(rank.running, Some(value)),
         Figure::Waiting => rank.waiting = larger(rank.waiting, Some(value)),
         Figure::KvUsage => rank.kv_usage = larger(rank.kv_usage, Some(value.min(1.0))),
+        // One of several models' counters may be missing at first: their sum still only grows.
+        Figure::PromptTokens => rank.prompt_tokens = add(rank.prompt_tokens, Some(value)),
         Figure::SleepState => {
             if label(labels, "sleep_state").as_deref() == Some("awake") {
                 rank.awake = Some(value != 0.0);

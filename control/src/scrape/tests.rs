@@ -57,7 +57,9 @@ async fn a_page_is_read_again_and_again() {
                 waiting: Some(0.0),
                 kv_usage: Some(0.0),
                 awake: Some(true),
-                block_tokens: Some(32)
+                block_tokens: Some(32),
+                prompt_tokens: Some(4501.0),
+                started: Some(1_796_037_261.88),
             }
         );
     }

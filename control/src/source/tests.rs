@@ -71,7 +71,7 @@ impl Watched {
         Self { inputs, shutdown }
     }
 
-    async fn next(&mut self) -> Result<Plan, Vec<String>> {
+    async fn next(&mut self) -> Result<Plan, Faults> {
         match tokio::time::timeout(DEADLINE, self.inputs.recv()).await.expect("no change was noticed").unwrap() {
             Input::Config(result) => result,
             other => panic!("{other:?}"),
@@ -101,7 +101,7 @@ async fn edits_are_noticed_and_bad_ones_say_what_is_wrong() {
     let plan = watched.next().await.unwrap();
     assert!(plan.models.values().all(Result::is_ok));
     folder.write("all.yaml", &config(1).replace("kind: InferencePool", "kind: InferencePoool"));
-    let problems = watched.next().await.unwrap_err();
+    let problems = watched.next().await.unwrap_err().problems;
     assert!(problems.iter().any(|problem| problem.contains("all.yaml:9")), "{problems:?}");
     folder.write("all.yaml", &config(2));
     assert_eq!(watched.workers().await, 2);
@@ -110,7 +110,7 @@ async fn edits_are_noticed_and_bad_ones_say_what_is_wrong() {
     std::fs::rename(folder.0.join(".all.yaml.new"), folder.0.join("all.yaml")).unwrap();
     assert_eq!(watched.workers().await, 3);
     std::fs::remove_file(folder.0.join("all.yaml")).unwrap();
-    let problems = watched.next().await.unwrap_err();
+    let problems = watched.next().await.unwrap_err().problems;
     assert!(problems[0].contains("GatewayBackend"), "{problems:?}");
 }
 
@@ -161,4 +161,52 @@ fn a_tokenizer_is_read_once_and_again_when_its_files_change() {
     let again = loader.load().unwrap().models.into_values().next().unwrap().unwrap();
     assert!(std::sync::Arc::ptr_eq(&first, &again));
     assert!(!loader.changed());
+}
+
+fn policy(name: &str, rule: &str) -> String {
+    format!(
+        "---
+apiVersion: kinference.dev/v1alpha1
+kind: InferencePolicy
+metadata: {{name: {name}}}
+spec:
+  rules:
+  - {{name: only, {rule}}}
+"
+    )
+}
+
+#[test]
+fn every_policy_is_told_its_own_problems() {
+    let folder = Folder::new();
+    folder.write("all.yaml", &config(1));
+    let local = "require: {locality: Local}";
+    folder.write("house.yaml", &(policy("one", local) + &policy("two", local)));
+    folder.write("other.yaml", &policy("other", local));
+    let mut loader = Loader::new(folder.0.clone());
+    let plan = loader.load().unwrap();
+    let key = |name: &str| kinference_api::ObjectKey::new("default", name);
+    assert_eq!(plan.policies.keys().cloned().collect::<Vec<_>>(), [key("one"), key("other"), key("two")]);
+    for plan in plan.policies.values() {
+        assert_eq!(plan.backends, [key("main")]);
+    }
+    // The same mistake in two policies of one file, and a policy that cannot be read at all.
+    let missing = "fallback: [{providers: [nowhere]}]";
+    folder.write("house.yaml", &(policy("one", missing) + &policy("two", missing)));
+    folder.write("other.yaml", &policy("other", "require: [not, a, map]"));
+    let faults = loader.load().unwrap_err();
+    assert_eq!(faults.policies.keys().cloned().collect::<Vec<_>>(), [key("one"), key("other"), key("two")]);
+    let of = |name: &str| faults.policies[&key(name)].join("|");
+    assert!(of("one").contains("house.yaml:7:") && of("one").contains("nowhere"), "{}", of("one"));
+    assert!(of("two").contains("house.yaml:14:") && !of("two").contains(":7:"), "{}", of("two"));
+    assert!(of("other").contains("other.yaml:7"), "{}", of("other"));
+    assert_eq!(faults.problems.len(), 3, "{faults:?}");
+    // Mended, but in a way that most likely is not meant.
+    folder.write("house.yaml", &policy("one", "when: {models: [no-such-model]}, require: {locality: Local}"));
+    folder.write("other.yaml", &policy("other", local));
+    let plan = loader.load().unwrap();
+    assert_eq!(plan.policies.len(), 2);
+    assert!(plan.policies[&key("other")].warnings.is_empty(), "{plan:?}");
+    assert_eq!(plan.warnings, plan.policies[&key("one")].warnings);
+    assert!(plan.warnings.iter().any(|warning| warning.contains("house.yaml:7")), "{:?}", plan.warnings);
 }

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::Loader;
-use crate::state::{Input, Plan};
+use crate::state::{Faults, Input, Plan};
 
 const POLL: Duration = Duration::from_secs(2);
 /// The files must stay the same for this long before they are read: an editor may be in the middle of it.
@@ -94,7 +94,7 @@ pub async fn run(mut loader: Loader, core: mpsc::Sender<Input>, shutdown: Cancel
     }
 }
 
-fn load_if_changed(mut loader: Loader) -> (Loader, Option<Result<Plan, Vec<String>>>) {
+fn load_if_changed(mut loader: Loader) -> (Loader, Option<Result<Plan, Faults>>) {
     if !loader.changed() {
         return (loader, None);
     }

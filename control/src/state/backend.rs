@@ -12,11 +12,14 @@ use kinference_api::compile::FleetSpec;
 use kinference_protocol::v1::{self, PrefixMode};
 use kinference_routing::prefix::{PAGE_WORKERS, place};
 
+use super::view::{View, same_signals, same_worker};
 use super::wire::{self, Full};
 use crate::index::{Change, PrefixStore};
 
 /// Ids of workers and sets in the index, as their events say.
 const HIDDEN: u32 = 1 << 30;
+/// All tenants that the configuration does not name.
+pub(super) const OTHER_TENANT: &str = "other";
 const HIDDEN_PAGE: u32 = HIDDEN / PAGE_WORKERS;
 
 /// The id under which the index holds what the events of a worker or set say.
@@ -52,6 +55,8 @@ pub enum Push {
 struct Told {
     config: v1::Config,
     workers: BTreeMap<u32, v1::Worker>,
+    /// Signals of pools, by the pool's id.
+    pools: BTreeMap<u32, Vec<f32>>,
     /// Pages of which filters see the events.
     event_pages: BTreeMap<u32, bool>,
 }
@@ -84,13 +89,14 @@ impl Backend {
         self.told = None;
     }
 
-    /// What filters must be told now. `config` is absent when it cannot have changed. `workers` lists all workers of the
-    /// backend, and is called when it is time (`due`) to tell them, or when a new epoch needs them.
+    /// What filters must be told now. `config` is absent when it cannot have changed. `view` says what is
+    /// to be known of workers and pools, and is called when it is time (`due`) to tell it, or when a new epoch or other
+    /// signals need it.
     pub(super) fn advance(
         &mut self,
         config: Option<v1::Config>,
         due: bool,
-        workers: impl FnOnce() -> Vec<v1::Worker>,
+        view: impl FnOnce(&v1::Config) -> View,
     ) -> Vec<Push> {
         let change = self.store.take_delta();
         let mut config = match (config, &self.told) {
@@ -103,19 +109,25 @@ impl Backend {
         }
         let told = match (&mut self.told, config.take()) {
             (Some(told), Some(now)) if change == Change::Full || !same_meaning(&told.config, &now) => {
-                return vec![self.start_epoch(now, workers())];
+                let view = view(&now);
+                return vec![self.start_epoch(now, view)];
             }
-            (None, Some(now)) => return vec![self.start_epoch(now, workers())],
+            (None, Some(now)) => {
+                let view = view(&now);
+                return vec![self.start_epoch(now, view)];
+            }
             (Some(told), now) => {
                 config = now.filter(|now| *now != told.config);
                 told
             }
             (None, None) => return Vec::new(),
         };
+        let mut other_signals = false;
         if let Some(now) = &config {
+            other_signals = now.signals != told.config.signals || now.pools != told.config.pools;
             told.config.clone_from(now);
         }
-        let workers = if due { worker_changes(told, workers()) } else { None };
+        let workers = if due || other_signals { worker_changes(told, view(&told.config)) } else { None };
         let prefix = match change {
             Change::Delta(prefix) => visible(prefix, &told.event_pages),
             Change::Nothing | Change::Full => None,
@@ -124,6 +136,10 @@ impl Backend {
             return Vec::new();
         }
         let sections = wire::split(config, workers, prefix);
+        if other_signals && sections.len() > 1 {
+            // Between two deltas a filter would take one signal for another.
+            return vec![self.next_epoch()];
+        }
         let pushes = sections.into_iter().map(|sections| {
             self.sequence += 1;
             let config = sections.config.is_some();
@@ -133,25 +149,47 @@ impl Backend {
         pushes.collect()
     }
 
-    fn start_epoch(&mut self, config: v1::Config, workers: Vec<v1::Worker>) -> Push {
-        self.epoch += 1;
-        self.sequence = 1;
+    fn start_epoch(&mut self, config: v1::Config, view: View) -> Push {
         let modes: BTreeMap<u32, bool> =
             config.worker_sets.iter().map(|set| (set.id, set.prefix_mode() == PrefixMode::Events)).collect();
         let mut told = Told { config, ..Told::default() };
-        for worker in workers {
+        for worker in view.workers {
             let events = modes.get(&worker.worker_set).copied().unwrap_or_default();
             told.event_pages.insert(place(worker.id).0, events);
             told.workers.insert(worker.id, worker);
         }
+        told.pools = view.pools.into_iter().map(|pool| (pool.id, pool.signals)).collect();
         self.told = Some(told);
+        self.next_epoch()
+    }
+
+    /// Every filter is to get a full snapshot of what is told.
+    fn next_epoch(&mut self) -> Push {
+        self.epoch += 1;
+        self.sequence = 1;
         Push::Epoch { backend: self.fleet.backend.clone(), epoch: self.epoch, sequence: self.sequence }
+    }
+
+    /// The rules that filters were told, in their order.
+    pub(super) fn rule_names(&self) -> impl Iterator<Item = &str> {
+        self.told.iter().flat_map(|told| &told.config.rules).map(|rule| rule.name.as_str())
+    }
+
+    /// The tenant as metrics name it: only those of the configuration have names of their own.
+    pub(super) fn tenant<'n>(&self, name: &'n str) -> &'n str {
+        let known = self.fleet.tenancy.tenants.iter().any(|tenant| tenant.name == name);
+        if known { name } else { OTHER_TENANT }
     }
 
     /// The full snapshot of what filters were told; absent before the first epoch.
     pub(super) fn full(&self) -> Option<Full> {
         let told = self.told.as_ref()?;
-        let workers = v1::Workers { upsert: told.workers.values().cloned().collect(), ..Default::default() };
+        let pools = told.pools.iter().map(|(id, signals)| v1::PoolState { id: *id, signals: signals.clone() });
+        let workers = v1::Workers {
+            upsert: told.workers.values().cloned().collect(),
+            pools: pools.collect(),
+            ..Default::default()
+        };
         let prefix = self.store.full(wire::PART_BYTES - (64 << 10));
         let prefix = prefix.into_iter().filter_map(|part| visible(part, &told.event_pages));
         let sections = wire::split(Some(told.config.clone()), Some(workers), prefix);
@@ -178,13 +216,13 @@ fn same_meaning(told: &v1::Config, now: &v1::Config) -> bool {
         })
 }
 
-fn worker_changes(told: &mut Told, workers: Vec<v1::Worker>) -> Option<v1::Workers> {
+fn worker_changes(told: &mut Told, view: View) -> Option<v1::Workers> {
     let modes: BTreeMap<u32, bool> =
         told.config.worker_sets.iter().map(|set| (set.id, set.prefix_mode() == PrefixMode::Events)).collect();
     let mut gone = std::mem::take(&mut told.workers);
     let mut changes = v1::Workers::default();
-    for worker in workers {
-        if gone.remove(&worker.id).as_ref() != Some(&worker) {
+    for worker in view.workers {
+        if !gone.remove(&worker.id).is_some_and(|before| same_worker(&before, &worker)) {
             changes.upsert.push(worker.clone());
         }
         let events = modes.get(&worker.worker_set).copied().unwrap_or_default();
@@ -192,6 +230,13 @@ fn worker_changes(told: &mut Told, workers: Vec<v1::Worker>) -> Option<v1::Worke
         told.workers.insert(worker.id, worker);
     }
     changes.removed = gone.into_keys().collect();
+    let before = std::mem::take(&mut told.pools);
+    for pool in view.pools {
+        if !before.get(&pool.id).is_some_and(|before| same_signals(before, &pool.signals)) {
+            changes.pools.push(pool.clone());
+        }
+        told.pools.insert(pool.id, pool.signals);
+    }
     (changes != v1::Workers::default()).then_some(changes)
 }
 

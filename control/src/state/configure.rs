@@ -3,32 +3,49 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kinference_api::ObjectKey;
-use kinference_api::compile::{FleetSpec, WorkerSetSpec};
+use kinference_api::compile::{self, FleetSpec, WorkerSetAssets, WorkerSetSpec};
+use kinference_routing::policy::Rules;
+use kinference_routing::signals;
 
-use super::backend::{Backend, by_events};
+use super::backend::{Backend, OTHER_TENANT, by_events};
 use super::set::Set;
 use super::worker::{Wanted, Worker, WorkerName, wanted};
-use super::{Fleet, Plan};
+use super::{Faults, Fleet, Plan};
 
 impl Fleet {
-    pub(super) fn configure(&mut self, result: Result<Plan, Vec<String>>, now: u64) {
-        self.metrics.config_read(result.as_ref().err().map_or(0, Vec::len));
+    pub(super) fn configure(&mut self, result: Result<Plan, Faults>, now: u64) {
+        // What filters would refuse must not take force.
+        let result = result.and_then(|plan| match refused(&plan) {
+            problems if problems.is_empty() => Ok(plan),
+            problems => Err(problems.into()),
+        });
+        self.metrics.config_read(result.as_ref().err().map_or(0, |faults| faults.problems.len()));
         match result {
-            Ok(plan) => {
+            Ok(mut plan) => {
+                self.config.policies = std::mem::take(&mut plan.policies);
+                self.config.warnings = std::mem::take(&mut plan.warnings);
+                for warning in &self.config.warnings {
+                    tracing::warn!("{warning}");
+                }
                 self.take_plan(plan, now);
                 self.config.in_force = true;
-                self.config.problems.clear();
+                self.config.faults = Faults::default();
                 self.config.loads += 1;
-                tracing::info!(backends = self.backends.len(), workers = self.workers.len(), "configuration in force");
+                tracing::info!(
+                    backends = self.backends.len(),
+                    workers = self.workers.len(),
+                    policies = self.config.policies.len(),
+                    "configuration in force"
+                );
             }
-            Err(problems) => {
+            Err(faults) => {
                 let kept = if self.config.in_force {
                     "the last good one stays in force"
                 } else {
                     "waiting for it to be mended"
                 };
-                tracing::error!("the configuration is not valid; {kept}:\n{}", problems.join("\n"));
-                self.config.problems = problems;
+                tracing::error!("the configuration is not valid; {kept}:\n{}", faults.problems.join("\n"));
+                self.config.faults = faults;
             }
         }
         self.rewired = true;
@@ -46,6 +63,7 @@ impl Fleet {
         let reread = self.take_sets(&specs, &plan);
         let wanted = specs.values().flat_map(wanted).map(|wanted| (wanted.name.clone(), wanted)).collect();
         self.remove_workers(&wanted);
+        self.keep_ms = plan.fleets.iter().map(|fleet| signals::longest(&fleet.signals)).max().unwrap_or_default();
         let fleets = plan.fleets.into_iter().map(|fleet| (fleet.backend.clone(), fleet)).collect();
         self.take_backends(fleets);
         self.add_workers(wanted);
@@ -113,17 +131,24 @@ impl Fleet {
                 spec.id = self.places.set(&spec.key);
             }
         }
-        let metrics = &self.metrics;
-        self.backends.retain(|key, _| {
+        let metrics = self.metrics.clone();
+        self.backends.retain(|key, backend| {
             let kept = fleets.contains_key(key);
             if !kept {
                 metrics.forget_backend(key);
+                let tenants = backend.fleet.tenancy.tenants.iter().map(|tenant| tenant.name.as_str());
+                tenants.chain([OTHER_TENANT]).for_each(|tenant| metrics.forget_tenant(key, tenant));
             }
             kept
         });
         for (key, fleet) in fleets {
             match self.backends.get_mut(&key) {
                 Some(backend) => {
+                    for tenant in &backend.fleet.tenancy.tenants {
+                        if !fleet.tenancy.tenants.iter().any(|kept| kept.name == tenant.name) {
+                            metrics.forget_tenant(&key, &tenant.name);
+                        }
+                    }
                     let renew = backend.needs_other_index(&fleet);
                     let sets = |fleet: &FleetSpec| fleet.worker_sets.iter().map(|set| set.id).collect::<BTreeSet<_>>();
                     for id in sets(&backend.fleet).difference(&sets(&fleet)) {
@@ -164,7 +189,7 @@ impl Fleet {
             for spec in &backend.fleet.worker_sets {
                 let Some(set) = self.sets.get(&spec.key) else { continue };
                 let domain = spec.key.to_string();
-                let ttl = kinference_api::compile::WorkerSetAssets::default().routed_ttl.as_millis() as u64;
+                let ttl = WorkerSetAssets::default().routed_ttl.as_millis() as u64;
                 backend.store.add_domain(set.id, &domain, None, ttl);
                 backend.store.add_domain(by_events(set.id), &domain, set.tokens(), ttl);
                 for worker in self.workers.values().filter(|worker| worker.set_id == set.id) {
@@ -178,15 +203,32 @@ impl Fleet {
             }
         }
         for id in anew {
-            let Some(worker) = self.workers.get_mut(&id) else { continue };
-            for backend in self.backends.values_mut() {
-                // Fails only where the backend does not have the worker.
-                let _ = backend.store.clear(by_events(id));
-            }
-            self.subscribed.remove(&worker.subscription);
-            worker.subscription = self.next_subscription;
-            self.next_subscription += 1;
-            self.subscribed.insert(worker.subscription, id);
+            self.follow_anew(id);
         }
     }
+
+    /// Forgets what a worker's events said, and has them followed from the beginning.
+    pub(super) fn follow_anew(&mut self, id: u32) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        for backend in self.backends.values_mut() {
+            // Fails only where the backend does not have the worker.
+            let _ = backend.store.clear(by_events(id));
+        }
+        self.subscribed.remove(&worker.subscription);
+        worker.subscription = self.next_subscription;
+        self.next_subscription += 1;
+        self.subscribed.insert(worker.subscription, id);
+        self.rewired = true;
+    }
+}
+
+/// What filters would refuse in a plan, whatever is found out about its worker sets.
+fn refused(plan: &Plan) -> Vec<String> {
+    let problem = |fleet: &FleetSpec| {
+        let assets = fleet.worker_sets.iter().map(|set| (set.key.clone(), WorkerSetAssets::default())).collect();
+        let config = compile::config(fleet, &assets).map_err(|error| error.to_string());
+        let rules = config.and_then(|config| Rules::compile(&config).map_err(|error| error.to_string()));
+        rules.err().map(|error| format!("GatewayBackend {}: filters would refuse its rules: {error}", fleet.backend))
+    };
+    plan.fleets.iter().filter_map(problem).collect()
 }

@@ -1,4 +1,4 @@
-//! KV events into the indexes.
+//! KV events into the indexes, and what a restarted engine takes from them.
 
 use super::Fleet;
 use super::backend::by_events;
@@ -35,6 +35,7 @@ impl Fleet {
                 let what = match reason {
                     crate::events::ResetReason::Restarted => {
                         health.restarts += 1;
+                        worker.events_restarted = true;
                         "restart"
                     }
                     _ => {
@@ -81,5 +82,28 @@ impl Fleet {
                 self.metrics.event(&set, what);
             }
         }
+    }
+    /// Another engine process answers under the worker's address: what the one before held is gone. The event stream
+    /// would find out by itself, but a little later than the worker is ready again.
+    pub(super) fn restarted(&mut self, id: u32) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        let name = worker.wanted.name.clone();
+        worker.checked.came_back();
+        let noticed = std::mem::take(&mut worker.events_restarted);
+        if !noticed {
+            worker.events.restarts += 1;
+            (worker.events.connected, worker.events.current) = (false, false);
+            worker.events.last_problem = Some("the engine was restarted".into());
+            self.metrics.event(&name.set, "restart");
+        }
+        tracing::warn!(worker_set = %name.set, worker = name.name, "the engine was restarted: what it held is forgotten");
+        for backend in self.backends.values_mut() {
+            // Fails only where the backend does not have the worker.
+            let _ = backend.store.clear(id);
+        }
+        if !noticed {
+            self.follow_anew(id);
+        }
+        self.urgent = true;
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use kinference_api::ObjectKey;
 use kinference_api::compile;
 use kinference_protocol::v1;
+use kinference_routing::signals::History;
 
 use super::backend::{Backend, Push};
 use super::fidelity::{Check, Verdict};
@@ -14,9 +15,10 @@ use super::places::Places;
 use super::reports::Filter;
 use super::set::Set;
 use super::traffic::Traffic;
+use super::view::Viewer;
 use super::wire::Full;
 use super::worker::{Subscription, Worker, WorkerName};
-use super::{Input, ScrapeError};
+use super::{Faults, Input, PolicyPlan, ScrapeError};
 use crate::metrics::Metrics;
 use crate::scrape::Target;
 use crate::scrape::parse::{EngineMetrics, RankMetrics};
@@ -32,7 +34,11 @@ pub(super) struct ConfigState {
     /// A configuration is in force.
     pub(super) in_force: bool,
     /// All that is wrong with the one that was read last; empty when it is in force.
-    pub(super) problems: Vec<String>,
+    pub(super) faults: Faults,
+    /// What most likely is not meant in the one in force.
+    pub(super) warnings: Vec<String>,
+    /// The policies of the one in force.
+    pub(super) policies: BTreeMap<ObjectKey, PolicyPlan>,
     /// Configurations that took force.
     pub(super) loads: u64,
 }
@@ -56,6 +62,8 @@ pub struct Fleet {
     pub(super) subscribed: BTreeMap<u32, u32>,
     /// Something changed that filters must hear of at once.
     pub(super) urgent: bool,
+    /// How far back the longest window of any rule looks; milliseconds.
+    pub(super) keep_ms: u64,
     workers_told_at: u64,
     slow_at: u64,
     /// Something in the snapshots' configuration may have changed.
@@ -82,6 +90,7 @@ impl Fleet {
             next_subscription: 1,
             subscribed: BTreeMap::new(),
             urgent: false,
+            keep_ms: 0,
             workers_told_at: 0,
             slow_at: 0,
             config_dirty: false,
@@ -123,14 +132,27 @@ impl Fleet {
     ) {
         let Some(of_set) = self.sets.get_mut(set) else { return };
         let mut failed = None;
+        let mut restarted = Vec::new();
         for worker in self.workers.values_mut().filter(|w| w.wanted.address == address && w.wanted.name.set == *set) {
             let figures = result.clone().and_then(|metrics| of_rank(&metrics, worker.wanted.rank));
             if let Ok(RankMetrics { block_tokens: Some(tokens), .. }) = figures {
                 self.config_dirty |= of_set.learn_block(tokens);
             }
             failed = figures.as_ref().err().cloned();
-            worker.health.scraped(figures, began, now);
+            let good = figures.as_ref().ok().cloned();
+            if worker.health.scraped(figures, began, now) {
+                worker.history = History::default();
+                restarted.push(worker.id);
+            } else if good.is_some() {
+                worker.events_restarted = false;
+            }
+            if let Some(good) = &good {
+                worker.remember(good, self.keep_ms, now);
+            }
             self.urgent |= settle(worker, now);
+        }
+        for id in restarted {
+            self.restarted(id);
         }
         self.metrics.scraped(set, failed.as_ref());
     }
@@ -170,9 +192,8 @@ impl Fleet {
         let mut pushes = Vec::new();
         for backend in self.backends.values_mut() {
             let config = if config_dirty { config_of(backend, &self.sets) } else { None };
-            let (workers, sets, traffic) = (&self.workers, &self.sets, &self.traffic);
-            let ids: BTreeSet<u32> = backend.fleet.worker_sets.iter().map(|set| set.id).collect();
-            pushes.extend(backend.advance(config, due, || wires(workers, sets, traffic, &ids, now)));
+            let viewer = Viewer { sets: &self.sets, workers: &self.workers, traffic: &self.traffic, now };
+            pushes.extend(backend.advance(config, due, |config| viewer.view(config)));
         }
         if due {
             self.places.recycle();
@@ -220,7 +241,7 @@ impl Fleet {
         if self.config.in_force {
             return Ok(());
         }
-        match self.config.problems.as_slice() {
+        match self.config.faults.problems.as_slice() {
             [] => Err("the configuration has not been read yet".into()),
             problems => Err(problems.join("; ")),
         }
@@ -329,20 +350,4 @@ fn config_of(backend: &Backend, sets: &BTreeMap<ObjectKey, Set>) -> Option<v1::C
     let assets = specs.filter_map(|spec| Some((spec.key.clone(), sets.get(&spec.key)?.assets()))).collect();
     let config = compile::config(&backend.fleet, &assets);
     config.inspect_err(|error| tracing::error!(backend = %backend.fleet.backend, "{error}")).ok()
-}
-
-fn wires(
-    workers: &BTreeMap<u32, Worker>,
-    sets: &BTreeMap<ObjectKey, Set>,
-    traffic: &Traffic,
-    ids: &BTreeSet<u32>,
-    now: u64,
-) -> Vec<v1::Worker> {
-    let members = workers.values().filter(|worker| ids.contains(&worker.set_id));
-    members
-        .filter_map(|worker| {
-            let interval = sets.get(&worker.wanted.name.set)?.spec.metrics_interval.as_millis() as u64;
-            Some(worker.wire(traffic.totals(worker.serial), interval, now))
-        })
-        .collect()
 }

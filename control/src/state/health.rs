@@ -43,13 +43,21 @@ pub(super) struct Health {
     failures: u32,
     /// When a filter last failed to connect.
     suspected: Option<u64>,
+    /// Nothing listened since the newest good read.
+    refused: bool,
+    /// The latest start that the page told, in seconds since 1970.
+    started: Option<f64>,
 }
 
 impl Health {
-    /// Takes the result of a read that began at `began` and ended at `now`.
-    pub(super) fn scraped(&mut self, result: Result<RankMetrics, ScrapeError>, began: u64, now: u64) {
+    /// Takes the result of a read that began at `began` and ended at `now`. True when it is not certain that the
+    /// process is the one that answered before: whatever that one held may be gone.
+    pub(super) fn scraped(&mut self, result: Result<RankMetrics, ScrapeError>, began: u64, now: u64) -> bool {
         match result {
             Ok(metrics) => {
+                let another = self.is_another(&metrics);
+                self.refused = false;
+                self.started = later(self.started, metrics.started);
                 // A read that began before the failed connect proves nothing.
                 if self.suspected.is_some_and(|suspected| began > suspected) {
                     self.suspected = None;
@@ -57,14 +65,27 @@ impl Health {
                 self.good = Some((now, metrics));
                 self.failures = 0;
                 self.error = None;
+                another
             }
             Err(error) => {
+                self.refused |= error == ScrapeError::Refused;
                 self.failures = match error {
                     ScrapeError::Refused => FAILURES,
                     _ => self.failures.saturating_add(1),
                 };
                 self.error = Some(error);
+                false
             }
+        }
+    }
+
+    /// Whether a page is of another process than the pages before. Only a later start counts, since several processes
+    /// may share a port and answer in turn.
+    fn is_another(&self, metrics: &RankMetrics) -> bool {
+        let Some((_, before)) = &self.good else { return false };
+        match (self.started, metrics.started) {
+            (Some(before), Some(now)) => now > before,
+            _ => self.refused || before.prompt_tokens.zip(metrics.prompt_tokens).is_some_and(|(then, now)| now < then),
         }
     }
 
@@ -89,6 +110,13 @@ impl Health {
         let (at, metrics) = self.good.as_ref()?;
         let limit = (interval_ms * STALE_INTERVALS).max(STALE_FLOOR_MS);
         (self.failures < FAILURES && now.saturating_sub(*at) <= limit).then_some(metrics)
+    }
+}
+
+fn later(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.max(b)),
+        (a, b) => a.or(b),
     }
 }
 
@@ -152,5 +180,34 @@ mod tests {
         assert!(health.metrics(250, 2501).is_none());
         assert!(health.metrics(1000, 5000).is_some());
         assert_eq!(health.state(11_001), WorkerState::Unknown);
+    }
+    fn of_process(started: Option<f64>, prompt_tokens: f64) -> Result<RankMetrics, ScrapeError> {
+        good().map(|metrics| RankMetrics { started, prompt_tokens: Some(prompt_tokens), ..metrics })
+    }
+
+    #[test]
+    fn a_later_start_is_another_process_and_an_earlier_one_is_not() {
+        let mut health = Health::default();
+        assert!(!health.scraped(of_process(Some(100.0), 50.0), 0, 1), "the first one");
+        assert!(!health.scraped(of_process(Some(100.0), 50.0), 1, 2));
+        assert!(!health.scraped(Err(ScrapeError::Refused), 2, 3));
+        assert!(!health.scraped(of_process(Some(100.0), 60.0), 3, 4), "it says that it is the same");
+        assert!(health.scraped(of_process(Some(100.5), 60.0), 4, 5));
+        assert!(!health.scraped(of_process(Some(100.0), 10.0), 5, 6), "processes that answer in turn");
+        assert!(!health.scraped(of_process(Some(100.5), 60.0), 6, 7));
+    }
+
+    #[test]
+    fn without_a_start_a_counter_that_falls_or_a_refused_connection_tells() {
+        let mut health = Health::default();
+        assert!(!health.scraped(of_process(None, 50.0), 0, 1));
+        assert!(!health.scraped(Err(ScrapeError::Timeout), 1, 2));
+        assert!(!health.scraped(of_process(None, 50.0), 2, 3));
+        assert!(health.scraped(of_process(None, 49.0), 3, 4));
+        assert!(!health.scraped(of_process(None, 49.0), 4, 5));
+        assert!(!health.scraped(Err(ScrapeError::Refused), 5, 6));
+        assert!(!health.scraped(Err(ScrapeError::Timeout), 6, 7));
+        assert!(health.scraped(of_process(None, 49.0), 7, 8));
+        assert!(!health.scraped(of_process(None, 49.0), 8, 9), "once");
     }
 }

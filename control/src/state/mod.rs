@@ -8,15 +8,18 @@ mod fidelity;
 mod fleet;
 mod health;
 mod places;
+mod policies;
 mod reports;
 mod set;
 mod status;
 mod traffic;
+mod view;
 mod wire;
 mod worker;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use kinference_api::ObjectKey;
@@ -31,6 +34,7 @@ pub use backend::Push;
 pub use fidelity::{Check, Verdict};
 pub use fleet::Fleet;
 pub use health::ScrapeError;
+pub use policies::{PolicyStatus, PoolStatus, SignalStatus, WorkerCount};
 pub use status::Status;
 pub use wire::Full;
 pub use worker::{Subscription, WorkerName};
@@ -45,13 +49,44 @@ pub struct Plan {
     pub fleets: Vec<FleetSpec>,
     /// By worker set.
     pub models: BTreeMap<ObjectKey, Model>,
+    /// The policies, those too that are for no gateway backend.
+    pub policies: BTreeMap<ObjectKey, PolicyPlan>,
+    /// What most likely is not meant, one a line.
+    pub warnings: Vec<String>,
+}
+
+/// A policy of a valid configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PolicyPlan {
+    /// The gateway backends that it is for.
+    pub backends: Vec<ObjectKey>,
+    /// The file that it is in.
+    pub file: PathBuf,
+    /// What most likely is not meant in it.
+    pub warnings: Vec<String>,
+}
+
+/// Why a configuration cannot be used. Nothing of it takes force then.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Every problem: what, where, and what to do.
+    pub problems: Vec<String>,
+    /// Those of each policy.
+    pub policies: BTreeMap<ObjectKey, Vec<String>>,
+}
+
+impl From<Vec<String>> for Faults {
+    /// Problems of no policy.
+    fn from(problems: Vec<String>) -> Self {
+        Self { problems, policies: BTreeMap::new() }
+    }
 }
 
 /// What the edges tell the core.
 #[derive(Debug)]
 pub enum Input {
     /// The configuration was read: a plan, or all that is wrong.
-    Config(Result<Plan, Vec<String>>),
+    Config(Result<Plan, Faults>),
     /// Metrics of an engine process were read.
     Scraped {
         /// Its worker set.

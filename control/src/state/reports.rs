@@ -63,6 +63,7 @@ impl Fleet {
             self.metrics.reported(event.as_ref());
             match event {
                 Some(Event::Started(started)) => self.started(stream, request, worker, started, now),
+                Some(Event::FirstToken(first)) if first.estimated => self.traffic.prefilled(stream, request),
                 Some(Event::FirstToken(first)) => {
                     self.traffic.first_token(stream, request, worker, first.after_ms, now);
                 }
@@ -73,6 +74,9 @@ impl Fleet {
     }
 
     fn started(&mut self, stream: u64, request: u64, worker: Option<u32>, started: v1::Started, now: u64) {
+        if let Some(backend) = self.filters.get(&stream).and_then(|filter| self.backends.get(&filter.backend)) {
+            self.metrics.tenant_request(&backend.fleet.backend, backend.tenant(&started.tenant));
+        }
         let Some(worker) = worker.and_then(|id| self.workers.get(&id)) else { return };
         let sent = Sent {
             worker: worker.id,

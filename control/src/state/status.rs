@@ -9,6 +9,7 @@ use super::Fleet;
 use super::backend::{Backend, by_events};
 use super::fidelity::Verdict;
 use super::fleet::state_name;
+use super::policies::{PolicyStatus, PoolStatus};
 use super::set::Mode;
 use super::worker::EventHealth;
 use crate::eds::Peer;
@@ -23,6 +24,8 @@ pub struct Status {
     pub config: ConfigStatus,
     /// By "namespace/name".
     pub backends: BTreeMap<String, BackendStatus>,
+    /// By "namespace/name": those in force, and those that are to be and cannot.
+    pub policies: BTreeMap<String, PolicyStatus>,
     /// By "namespace/name".
     pub worker_sets: BTreeMap<String, SetStatus>,
     /// Connected filters.
@@ -41,6 +44,8 @@ pub struct ConfigStatus {
     pub in_force: bool,
     /// All that is wrong with the files.
     pub problems: Vec<String>,
+    /// What most likely is not meant in the configuration in force.
+    pub warnings: Vec<String>,
     /// Configurations that took force.
     pub loads: u64,
 }
@@ -55,6 +60,10 @@ pub struct BackendStatus {
     pub sequence: u64,
     /// Its worker sets, "namespace/name".
     pub worker_sets: Vec<String>,
+    /// Its pools, by "namespace/name".
+    pub pools: BTreeMap<String, PoolStatus>,
+    /// The rules that filters were told, in their order: "policy/rule".
+    pub rules: Vec<String>,
     /// The prefix index.
     pub prefix_index: IndexStatus,
     /// Filters with an open stream.
@@ -193,23 +202,25 @@ impl Fleet {
         Status {
             version: env!("CARGO_PKG_VERSION"),
             config: ConfigStatus {
-                valid: self.config.in_force && self.config.problems.is_empty(),
+                valid: self.config.in_force && self.config.faults.problems.is_empty(),
                 in_force: self.config.in_force,
-                problems: self.config.problems.clone(),
+                problems: self.config.faults.problems.clone(),
+                warnings: self.config.warnings.clone(),
                 loads: self.config.loads,
             },
             backends: self
                 .backends
                 .iter()
-                .map(|(key, backend)| (key.to_string(), self.backend_status(backend)))
+                .map(|(key, backend)| (key.to_string(), self.backend_status(backend, now)))
                 .collect(),
+            policies: self.policy_statuses(),
             worker_sets: self.set_statuses(now),
             filters: self.filter_statuses(),
             envoys: Vec::new(),
         }
     }
 
-    fn backend_status(&self, backend: &Backend) -> BackendStatus {
+    fn backend_status(&self, backend: &Backend, now: u64) -> BackendStatus {
         let stats = backend.store.stats();
         let connected = self.filters.values().filter(|filter| filter.backend == backend.fleet.backend);
         let current = connected.clone().filter(|f| f.applied.as_ref().is_some_and(|a| a.epoch == backend.epoch));
@@ -217,6 +228,8 @@ impl Fleet {
             epoch: backend.epoch,
             sequence: backend.sequence,
             worker_sets: backend.fleet.worker_sets.iter().map(|set| set.key.to_string()).collect(),
+            pools: self.pool_statuses(backend, now),
+            rules: backend.rule_names().map(str::to_owned).collect(),
             prefix_index: IndexStatus {
                 chunks: stats.chunks,
                 bytes: stats.filter_bytes,
@@ -245,9 +258,8 @@ impl Fleet {
                 Mode::Routed(why) => ("routed", Some(why)),
             };
             let members = self.workers.values().filter(|worker| worker.set_id == set.id);
-            let interval = set.spec.metrics_interval.as_millis() as u64;
             let workers = members.map(|worker| {
-                let wire = worker.wire(self.traffic.totals(worker.serial), interval, now);
+                let wire = self.viewer(now).worker(worker);
                 let (load, latency) = (wire.load.unwrap_or_default(), wire.latency.unwrap_or_default());
                 let status = WorkerStatus {
                     id: worker.id,
@@ -302,7 +314,7 @@ impl Fleet {
 
     pub(super) fn set_gauges(&self, now: u64) {
         let metrics = &self.metrics;
-        metrics.config_valid.set(i64::from(self.config.in_force && self.config.problems.is_empty()));
+        metrics.config_valid.set(i64::from(self.config.in_force && self.config.faults.problems.is_empty()));
         let cached = self.cached_tokens();
         for (key, set) in &self.sets {
             let mut states: BTreeMap<&'static str, i64> =
@@ -317,7 +329,7 @@ impl Fleet {
         }
         for (key, backend) in &self.backends {
             let filters = self.filters.values().filter(|filter| filter.backend == *key).count();
-            metrics.backend(key, &backend.store.stats(), filters);
+            metrics.backend(key, &backend.store.stats(), filters, backend.rule_names().count());
         }
     }
 }

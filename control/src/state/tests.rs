@@ -1,8 +1,11 @@
 //! The core without a network: inputs in, messages out, and a filter's own code that applies them.
 
 mod configuration;
+mod policies;
 mod prefixes;
 mod requests;
+mod restarts;
+mod signals;
 mod workers;
 
 use std::path::{Path, PathBuf};
@@ -72,7 +75,26 @@ fn plan(yaml: &str) -> Plan {
     let fleets: Vec<_> = resources.backends.keys().map(|key| compile::fleet(&resources, key).unwrap()).collect();
     let sets = fleets.iter().flat_map(|fleet| &fleet.worker_sets);
     let models = sets.map(|set| (set.key.clone(), Ok(tokenizer()))).collect();
-    Plan { fleets, models }
+    let of = |key: &ObjectKey| {
+        let is_for = |backend: &&ObjectKey| compile::policies_of(&resources, backend).iter().any(|p| p.key == *key);
+        let backends = resources.backends.keys().filter(is_for).cloned().collect();
+        PolicyPlan { backends, file: "test.yaml".into(), warnings: Vec::new() }
+    };
+    let policies = resources.policies.keys().map(|key| (key.clone(), of(key))).collect();
+    Plan { fleets, models, policies, warnings: Vec::new() }
+}
+
+/// A policy of these rules.
+fn policy(name: &str, rules: &str) -> String {
+    format!(
+        "---
+apiVersion: kinference.dev/v1alpha1
+kind: InferencePolicy
+metadata: {{name: {name}}}
+spec:
+  rules:
+{rules}"
+    )
 }
 
 fn key(name: &str) -> ObjectKey {
@@ -163,7 +185,17 @@ impl World {
         let fresh = self.fresh();
         let (followed, fresh) = (self.snapshot(), fresh.current().unwrap());
         assert_eq!((followed.epoch, followed.sequence), (fresh.epoch, fresh.sequence));
-        assert_eq!(followed.workers, fresh.workers);
+        // As text, in which what is missing equals what is missing.
+        assert_eq!(format!("{:?}", followed.workers), format!("{:?}", fresh.workers));
+        let pools = |snapshot: &Snapshot| {
+            let known = snapshot.config.rules.pools.iter().map(|pool| (pool.id, snapshot.pools.get(&pool.id).cloned()));
+            if snapshot.config.rules.signals.is_empty() {
+                String::new()
+            } else {
+                format!("{:?}", known.collect::<Vec<_>>())
+            }
+        };
+        assert_eq!(pools(followed), pools(fresh));
         assert_eq!(followed.index.chunks(), fresh.index.chunks());
         let sets = |snapshot: &Snapshot| snapshot.config.sets.values().map(|set| set.wire.clone()).collect::<Vec<_>>();
         assert_eq!(sets(followed), sets(fresh));
@@ -230,8 +262,10 @@ fn page(running: f64, waiting: f64) -> EngineMetrics {
         kv_usage: Some(0.5),
         awake: Some(true),
         block_tokens: Some(16),
+        prompt_tokens: Some(100.0),
+        started: None,
     };
-    EngineMetrics { ranks: [(0, rank)].into() }
+    EngineMetrics { ranks: [(0, rank)].into(), started: Some(1_700_000_000.5) }
 }
 
 /// `blocks` blocks of 16 tokens from the root; another `seed` is another prompt from the first byte on.

@@ -4,13 +4,15 @@ use std::net::SocketAddr;
 
 use kinference_api::ObjectKey;
 use kinference_api::compile::{KvPorts, WorkerSetSpec, WorkersSpec};
-use kinference_protocol::v1::{self, WorkerState};
+use kinference_protocol::v1::{self, Signal, WorkerState};
+use kinference_routing::signals::{History, Sample};
 use kinference_routing::ttft::Learner;
 use serde::Serialize;
 
 use super::fidelity::Checked;
 use super::health::Health;
 use super::traffic::Totals;
+use crate::scrape::parse::RankMetrics;
 
 /// Set and name of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,6 +106,10 @@ pub(super) struct Worker {
     pub(super) learner: Learner,
     /// State at the last look, to notice changes.
     pub(super) last_state: WorkerState,
+    /// The event stream noticed a restart since the newest good read of the metrics.
+    pub(super) events_restarted: bool,
+    /// What the engine said before, as far as windows look back.
+    pub(super) history: History,
 }
 
 impl Worker {
@@ -119,6 +125,8 @@ impl Worker {
             checked: Checked::default(),
             learner: Learner::default(),
             last_state: WorkerState::Unknown,
+            events_restarted: false,
+            history: History::default(),
         }
     }
 
@@ -147,6 +155,36 @@ impl Worker {
             pending_prefill_tokens: u32::try_from(totals.pending_prefill).unwrap_or(u32::MAX),
             in_flight: totals.in_flight,
         }
+    }
+
+    /// Remembers what the engine said now, as far back as windows look.
+    pub(super) fn remember(&mut self, figures: &RankMetrics, keep_ms: u64, now: u64) {
+        let sample = Sample {
+            queued_requests: figures.waiting,
+            running_requests: figures.running,
+            kv_cache_usage: figures.kv_usage,
+        };
+        self.history.record(now, &sample, keep_ms);
+    }
+
+    /// Values of signals in their order; NaN for what the engine does not say, and for all when it was last heard too
+    /// long ago.
+    pub(super) fn signals(&self, signals: &[v1::WindowedSignal], interval_ms: u64, now: u64) -> Vec<f32> {
+        let Some(seen) = self.health.metrics(interval_ms, now) else { return vec![f32::NAN; signals.len()] };
+        let mut values = self.history.values(signals, now);
+        for (value, signal) in values.iter_mut().zip(signals) {
+            let said = match signal.signal() {
+                Signal::QueuedRequests => seen.waiting,
+                Signal::RunningRequests => seen.running,
+                Signal::KvCacheUsage => seen.kv_usage,
+                // Of a request, not of a worker.
+                Signal::PredictedTtft => None,
+            };
+            if said.is_none() {
+                *value = f32::NAN;
+            }
+        }
+        values
     }
 
     pub(super) fn wire(&self, totals: Totals, interval_ms: u64, now: u64) -> v1::Worker {

@@ -22,7 +22,9 @@ fn a_captured_page_gives_every_figure() {
             waiting: Some(0.0),
             kv_usage: Some(0.0),
             awake: Some(true),
-            block_tokens: Some(32)
+            block_tokens: Some(32),
+            prompt_tokens: Some(4501.0),
+            started: Some(1_796_037_261.88),
         })
     );
 }
@@ -45,6 +47,9 @@ fn ranks_of_one_page_are_told_apart() {
     assert_eq!(metrics.of(Some(0)).unwrap().kv_usage, Some(0.25));
     assert_eq!(metrics.of(Some(1)).unwrap().block_tokens, Some(32));
     assert_eq!(metrics.of(Some(2)), None);
+    assert_eq!(metrics.of(Some(1)).unwrap().prompt_tokens, Some(54.0));
+    assert_eq!(metrics.of(None).unwrap().prompt_tokens, Some(108.0));
+    assert_eq!(metrics.of(None).unwrap().started, None, "a page of several processes does not say");
     // A worker that stands for the whole process.
     assert_eq!(metrics.of(None).unwrap().running, Some(7.0));
     assert_eq!(metrics.of(None).unwrap().kv_usage, Some(0.25));

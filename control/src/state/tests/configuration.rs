@@ -7,7 +7,7 @@ fn a_bad_configuration_at_the_start_is_waited_out() {
     let mut world = World::new();
     assert!(world.fleet.readiness().is_err());
     assert!(world.tick().is_empty());
-    world.input(Input::Config(Err(vec!["a.yaml:3: spec.pools: no such pool".into()])));
+    world.input(Input::Config(Err(vec!["a.yaml:3: spec.pools: no such pool".to_owned()].into())));
     assert!(world.tick().is_empty());
     assert_eq!(world.fleet.readiness(), Err("a.yaml:3: spec.pools: no such pool".into()));
     assert_eq!(world.fleet.endpoints(), None, "no endpoint is taken away from a running Envoy");
@@ -20,7 +20,7 @@ fn a_bad_configuration_at_the_start_is_waited_out() {
 fn a_bad_edit_keeps_the_last_good_state_and_says_so() {
     let mut world = World::with(&(set("qwen", "a b", "") + &backend("main", "qwen", "")));
     let before = world.replica.position();
-    world.input(Input::Config(Err(vec!["broken".into()])));
+    world.input(Input::Config(Err(vec!["broken".to_owned()].into())));
     world.tick();
     assert_eq!(world.replica.position(), before);
     assert_eq!(world.fleet.readiness(), Ok(()));

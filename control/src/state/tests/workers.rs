@@ -61,7 +61,11 @@ fn old_figures_are_not_believed() {
 fn a_page_without_the_figures_does_not_make_a_worker_ready() {
     let mut world = world();
     world.scrape("default/qwen", "10.0.0.1:8000", Ok(EngineMetrics::default()));
-    world.scrape("default/qwen", "10.0.0.2:8000", Ok(EngineMetrics { ranks: [(0, RankMetrics::default())].into() }));
+    world.scrape(
+        "default/qwen",
+        "10.0.0.2:8000",
+        Ok(EngineMetrics { ranks: [(0, RankMetrics::default())].into(), started: None }),
+    );
     world.tick();
     assert_eq!(world.worker("default/qwen", "a").state, WorkerState::Unknown);
     assert_eq!(world.worker("default/qwen", "b").state, WorkerState::Unknown);
