@@ -6,8 +6,10 @@ mod report;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::load::{LoadError, Options, Progress, Summary, run};
-use crate::stack::{Balancing, Cpu, Stack, StackError, StackOptions, own_cpu_seconds};
+use serde_json::json;
+
+use crate::load::{LoadError, Options, Progress, Random, Summary, run, words};
+use crate::stack::{Balancing, Cpu, Stack, StackError, StackOptions, own_cpu_seconds, until};
 
 pub use points::{Point, engine, points};
 pub use report::{Arm, Report, print};
@@ -48,6 +50,7 @@ pub async fn compare(points: &[Point], workers: usize, mut say: impl FnMut(&str)
 /// Runs one load point through one arm, on processes started for it.
 async fn measure(point: &Point, balancing: Balancing, workers: usize) -> Result<Arm, DemoError> {
     let mut stack = start(balancing, workers, SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    warm_up(&stack).await?;
     let options =
         Options { model: stack.model().to_owned(), pace: point.pace, exact_answers: true, timeout: TIMEOUT };
     let (_, requests) = point.workload.shape.counts();
@@ -61,6 +64,26 @@ async fn measure(point: &Point, balancing: Balancing, workers: usize) -> Result<
     }
     let cpu = Cpu { envoy: after.envoy - before.envoy, control: after.control - before.control, sim: after.sim - before.sim };
     Ok(Arm { summary: Summary::of(&run, point.ttft_limit), cpu, load_cpu: own, seconds })
+}
+
+/// Sends one request and waits until the control service knows from it how many bytes a token has on average, as it does in
+/// any fleet that has served anything; until then the filter's estimates rest on a guess. Every arm gets it.
+async fn warm_up(stack: &Stack) -> Result<(), DemoError> {
+    let measured = async || {
+        let status = stack.status().await?;
+        Ok::<_, StackError>(status["workerSets"]["default/simulated"]["bytesPerToken"].as_f64())
+    };
+    let guess = measured().await?;
+    let text = words(&mut Random::new(0, 0), 500);
+    let body = json!({"model": stack.model(), "max_tokens": 1, "messages": [{"role": "user", "content": text}]});
+    stack.client().post("/v1/chat/completions", body.to_string()).await?;
+    until("a measured length of tokens", Duration::from_secs(10), async || match measured().await {
+        Ok(now) if now != guess => Ok(()),
+        Ok(_) => Err("the guess".into()),
+        Err(error) => Err(error.to_string()),
+    })
+    .await?;
+    Ok(())
 }
 
 /// Starts a stack with the demo's workers.

@@ -8,8 +8,10 @@
 //! figures are as measured, so the router's own delays and its lag behind the engines weigh four times as much as they would.
 //!
 //! **The loads.** As in the published comparisons, the distinct prefixes are more than one worker's cache holds and less than the
-//! fleet's: a router that sends a prefix everywhere computes it again and again, one that knows where it is does not. Rates are the
-//! same for both arms, open loop, and just past what the fleet sustains with random balancing (control: well below it).
+//! fleet's: a router that sends a prefix everywhere computes it again and again, one that knows where it is does not. The load is
+//! the same for both arms, an open loop, and past what the fleet sustains with random balancing, whose queues then grow as long as
+//! it lasts (control: well below, for both arms). Every request counts, those that meet empty caches at the start too. What is
+//! said of rates below is in engine time.
 
 use std::time::Duration;
 
@@ -76,26 +78,33 @@ pub fn engine(workers: usize) -> Config {
 pub fn points(workers: usize, seed: u64) -> [Point; 3] {
     let fleet = workers as f64 / 3.0;
     let count = |three: usize| ((three as f64 * fleet).round() as usize).max(1);
-    let point = |shape, rate: f64| Point {
-        workload: Workload { shape, answer_tokens: 128, seed },
+    let point = |shape, answer_tokens, rate: f64| Point {
+        workload: Workload { shape, answer_tokens, seed },
         pace: Pace::Open { rate: rate * fleet / TIME_SCALE, arrival: Arrival::Poisson },
         ttft_limit: Duration::from_secs(1).mul_f64(TIME_SCALE),
     };
     [
-        // A prompt takes 0.21 s of prefill and its share of decode steps: 7.5 a second are about 60 % of what three workers can
-        // do, where random arrivals already queue and a better choice of worker shows in the tail.
-        point(Shape::Control { requests: count(300), prompt_tokens: 2000 }, 7.5),
+        // A prompt takes 0.21 s of prefill and its answer a share of 128 steps: 7.5 a second keep three workers busy for somewhat
+        // more than half of the time. Chance alone then makes some wait while another worker idles, which is all there is to win.
+        point(Shape::Control { requests: count(400), prompt_tokens: 2000 }, 128, 7.5),
         // 50 prefixes of 6,000 tokens are 300,000 tokens: 2.2 caches of 137,000, of the fleet's three. With random balancing a
-        // request finds its prefix in less than half of the cases, so it takes 0.35 s of prefill on average: the fleet sustains
-        // about 8 a second, and is offered 10.7. When every prefix stays where it is, hits take 10 ms and the same load is light.
+        // request finds its prefix in about 4 of 10 cases, and the fleet sustains 5.6 requests a second (measured at any higher
+        // rate); 7 are a quarter more. Where every prefix stays on its worker, a hit takes 10 ms of prefill, and 7 a second are
+        // light once each prefix has been computed, which takes 10 s of the fleet.
         point(
             Shape::SharedPrefix { groups: count(50), requests_per_group: 12, prefix_tokens: 6000, question_tokens: 100 },
-            10.7,
+            128,
+            7.0,
         ),
-        // 70 conversations that end at 4,400 tokens are 308,000 tokens, again 2.2 caches. With random balancing two of three turns
-        // meet a worker that did not see the last one, and compute 1,700 tokens on average (0.18 s): the fleet sustains about 16
-        // turns a second. 3.5 conversations a second of 6 turns are 21.
-        point(Shape::Multiturn { conversations: count(70), turns: 6, opening_tokens: 3000, question_tokens: 150 }, 3.5),
+        // 80 conversations that end at 4,900 tokens are 390,000 tokens: 2.8 caches, just within the fleet's. With random balancing
+        // two of three turns meet a worker that did not see the last one, and the fleet sustains 6 turns a second (measured at any
+        // higher rate). 3 conversations a second are 18 turns where answers come promptly; where they do not, the next turn
+        // waits, so that at most 80 requests queue up. Answers are short, as in chats over a long document.
+        point(
+            Shape::Multiturn { conversations: count(80), turns: 6, opening_tokens: 4000, question_tokens: 100 },
+            64,
+            3.0,
+        ),
     ]
 }
 

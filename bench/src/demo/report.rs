@@ -106,10 +106,11 @@ pub fn print(report: &Report) -> String {
             notes += &format!("{workload}: cached tokens predicted by the filter against the engine's own: {prediction}\n");
         }
     }
+    let cores = report.workloads.values().flat_map(BTreeMap::values).map(Arm::cores).fold(0.0, f64::max);
     let limit = report.workloads.values().flat_map(BTreeMap::values).map(|arm| arm.summary.ttft_limit_ms).next();
     format!(
         "{table}{notes}Times are as measured; engines run at {} times the calibrated speed. Goodput counts requests whose first token came \
-         within {} ms.\n",
+         within {} ms. At most {cores:.1} cores were busy.\n",
         1.0 / TIME_SCALE,
         limit.unwrap_or_default(),
     )
