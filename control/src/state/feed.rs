@@ -95,8 +95,8 @@ impl Fleet {
             (worker.events.connected, worker.events.current) = (false, false);
             worker.events.last_problem = Some("the engine was restarted".into());
             self.metrics.event(&name.set, "restart");
+            tracing::warn!(worker_set = %name.set, worker = name.name, "what the worker holds is forgotten: its metrics are of another process");
         }
-        tracing::warn!(worker_set = %name.set, worker = name.name, "the engine was restarted: what it held is forgotten");
         for backend in self.backends.values_mut() {
             // Fails only where the backend does not have the worker.
             let _ = backend.store.clear(id);
