@@ -47,7 +47,8 @@ async fn main() -> anyhow::Result<()> {
 async fn demo(arguments: &Arguments) -> anyhow::Result<()> {
     let (begin, workers) = (Instant::now(), usize::from(arguments.workers));
     let all = points(workers, arguments.seed);
-    let wanted = |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only.replace('-', " ") == name);
+    let wanted =
+        |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only.replace('-', " ") == name);
     let chosen: Vec<_> = all.into_iter().filter(|point| wanted(point.name())).collect();
     let report = compare(&chosen, workers, |what| eprintln!("[{:>3} s] {what}", begin.elapsed().as_secs())).await?;
     let mut out = std::io::stdout();

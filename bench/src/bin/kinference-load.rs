@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
-use kinference_bench::load::{Arrival, Client, Endpoint, Options, Pace, Progress, Shape, Summary, Workload, first_model, run};
+use kinference_bench::load::{
+    Arrival, Client, Endpoint, Options, Pace, Progress, Shape, Summary, Workload, first_model, run,
+};
 
 /// Sends one of three workloads to an OpenAI endpoint and reports what a client sees.
 ///

@@ -51,8 +51,7 @@ pub async fn compare(points: &[Point], workers: usize, mut say: impl FnMut(&str)
 async fn measure(point: &Point, balancing: Balancing, workers: usize) -> Result<Arm, DemoError> {
     let mut stack = start(balancing, workers, SocketAddr::from(([127, 0, 0, 1], 0))).await?;
     warm_up(&stack).await?;
-    let options =
-        Options { model: stack.model().to_owned(), pace: point.pace, exact_answers: true, timeout: TIMEOUT };
+    let options = Options { model: stack.model().to_owned(), pace: point.pace, exact_answers: true, timeout: TIMEOUT };
     let (_, requests) = point.workload.shape.counts();
     let progress = Progress::new(&format!("{} / {}", point.name(), balancing.name()), requests);
     let (before, own_before, started) = (stack.cpu(), own_cpu_seconds(), Instant::now());
@@ -62,7 +61,8 @@ async fn measure(point: &Point, balancing: Balancing, workers: usize) -> Result<
     if let Some(error) = stack.ended() {
         return Err(error.into());
     }
-    let cpu = Cpu { envoy: after.envoy - before.envoy, control: after.control - before.control, sim: after.sim - before.sim };
+    let cpu =
+        Cpu { envoy: after.envoy - before.envoy, control: after.control - before.control, sim: after.sim - before.sim };
     Ok(Arm { summary: Summary::of(&run, point.ttft_limit), cpu, load_cpu: own, seconds })
 }
 

@@ -92,7 +92,12 @@ pub fn points(workers: usize, seed: u64) -> [Point; 3] {
         // rate); 7 are a quarter more. Where every prefix stays on its worker, a hit takes 10 ms of prefill, and 7 a second are
         // light once each prefix has been computed, which takes 10 s of the fleet.
         point(
-            Shape::SharedPrefix { groups: count(50), requests_per_group: 12, prefix_tokens: 6000, question_tokens: 100 },
+            Shape::SharedPrefix {
+                groups: count(50),
+                requests_per_group: 12,
+                prefix_tokens: 6000,
+                question_tokens: 100,
+            },
             128,
             7.0,
         ),
@@ -124,7 +129,8 @@ mod tests {
                     Shape::Control { .. } => continue,
                     Shape::SharedPrefix { groups, prefix_tokens, .. } => groups * prefix_tokens,
                     Shape::Multiturn { conversations, turns, opening_tokens, question_tokens } => {
-                        conversations * (opening_tokens + (turns - 1) * question_tokens + turns * point.workload.answer_tokens)
+                        conversations
+                            * (opening_tokens + (turns - 1) * question_tokens + turns * point.workload.answer_tokens)
                     }
                 };
                 assert!(distinct > cache && distinct < workers * cache, "{}: {distinct} of {cache}", point.describe());

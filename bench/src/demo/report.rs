@@ -75,11 +75,23 @@ fn key(name: &'static str) -> &'static str {
 #[must_use]
 pub fn print(report: &Report) -> String {
     let mut table = Table::new([
-        "workload", "arm", "TTFT p50 ms", "p95", "p99", "e2e p50 ms", "p95", "p99", "goodput/min", "cached", "requests", "errors",
+        "workload",
+        "arm",
+        "TTFT p50 ms",
+        "p95",
+        "p99",
+        "e2e p50 ms",
+        "p95",
+        "p99",
+        "goodput/min",
+        "cached",
+        "requests",
+        "errors",
     ]);
     let mut notes = String::new();
     for workload in report.workloads() {
-        let arms = [Balancing::Random, Balancing::Kinference].map(|balancing| (balancing, report.arm(workload, balancing)));
+        let arms =
+            [Balancing::Random, Balancing::Kinference].map(|balancing| (balancing, report.arm(workload, balancing)));
         for (balancing, arm) in arms {
             if let Some(arm) = arm {
                 table.row(row(workload, balancing, &arm.summary));
@@ -103,7 +115,8 @@ pub fn print(report: &Report) -> String {
             }
         }
         if let Some(prediction) = arms[1].1.and_then(|arm| arm.summary.prediction) {
-            notes += &format!("{workload}: cached tokens predicted by the filter against the engine's own: {prediction}\n");
+            notes +=
+                &format!("{workload}: cached tokens predicted by the filter against the engine's own: {prediction}\n");
         }
     }
     let cores = report.workloads.values().flat_map(BTreeMap::values).map(Arm::cores).fold(0.0, f64::max);
@@ -170,7 +183,10 @@ mod tests {
         assert!(text.contains("-90.0 %") && text.contains("x 5.5"), "{text}");
         let json = serde_json::to_value(&report).unwrap();
         let ours = &json["shared_prefix"]["kinference"];
-        assert_eq!((&ours["ttft_ms"]["p50"], &ours["requests"], &ours["errors"]), (&20.0.into(), &600.into(), &0.into()));
+        assert_eq!(
+            (&ours["ttft_ms"]["p50"], &ours["requests"], &ours["errors"]),
+            (&20.0.into(), &600.into(), &0.into())
+        );
         for field in ["e2e_ms", "goodput_per_min", "cached_ratio", "prediction"] {
             assert!(ours.get(field).is_some(), "{field}");
         }

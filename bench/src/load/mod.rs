@@ -17,8 +17,8 @@ mod text;
 mod workload;
 
 pub use client::{Answer, Client, Endpoint};
-pub use hyper::Method;
 pub use error::LoadError;
+pub use hyper::Method;
 pub use pace::{Arrival, Pace};
 pub use percentiles::Percentiles;
 pub use progress::Progress;

@@ -92,7 +92,12 @@ pub async fn first_model(client: &Client) -> Result<String, LoadError> {
 ///
 /// # Errors
 /// A setting out of range.
-pub async fn run(client: &Client, workload: &Workload, options: &Options, progress: Progress) -> Result<Run, LoadError> {
+pub async fn run(
+    client: &Client,
+    workload: &Workload,
+    options: &Options,
+    progress: Progress,
+) -> Result<Run, LoadError> {
     workload.validate()?;
     options.pace.validate()?;
     let sessions = workload.sessions();
@@ -245,7 +250,8 @@ async fn read(response: Response<Incoming>, reader: &mut Reader) -> Result<(), F
 /// Debug headers of the gateway, when they are on.
 fn heed_headers(record: &mut Record, response: &Response<Incoming>) {
     let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
-    record.predicted_cached = header("x-kinference-predicted-cached-tokens").and_then(|value| value.trim().parse().ok());
+    record.predicted_cached =
+        header("x-kinference-predicted-cached-tokens").and_then(|value| value.trim().parse().ok());
     record.destination = header("x-kinference-destination").map(str::to_owned);
 }
 

@@ -163,7 +163,8 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const ROLE: &str = r#"data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#;
+    const ROLE: &str =
+        r#"data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#;
     const USAGE: &str = r#"data: {"choices":[],"usage":{"prompt_tokens":20,"total_tokens":22,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":16}}}"#;
 
     fn content(text: &str) -> String {

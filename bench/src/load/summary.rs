@@ -125,7 +125,11 @@ impl Summary {
             cached_ratio: told.then(|| cached_tokens as f64 / (prompt_tokens as f64).max(1.0)),
             destinations,
             prediction: Prediction::of(&run.records),
-            latest_send_ms: run.records.iter().map(|record| ms(record.sent.saturating_sub(record.due))).fold(0.0, f64::max),
+            latest_send_ms: run
+                .records
+                .iter()
+                .map(|record| ms(record.sent.saturating_sub(record.due)))
+                .fold(0.0, f64::max),
         }
     }
 
@@ -133,9 +137,11 @@ impl Summary {
     #[must_use]
     pub fn table(&self, title: &str) -> String {
         let mut times = Table::new([title, "p50", "p95", "p99"]);
-        for (name, Percentiles { p50, p95, p99 }) in
-            [("time to first token, ms", self.ttft_ms), ("between tokens, ms", self.itl_ms), ("whole answer, ms", self.e2e_ms)]
-        {
+        for (name, Percentiles { p50, p95, p99 }) in [
+            ("time to first token, ms", self.ttft_ms),
+            ("between tokens, ms", self.itl_ms),
+            ("whole answer, ms", self.e2e_ms),
+        ] {
             times.row([name.to_owned(), figure(p50), figure(p95), figure(p99)]);
         }
         let mut list = vec![

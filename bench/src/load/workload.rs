@@ -94,7 +94,9 @@ impl Workload {
     pub fn validate(&self) -> Result<(), LoadError> {
         let (_, requests) = self.shape.counts();
         if !(1..=10_000_000).contains(&requests) {
-            return Err(LoadError::Setting(format!("the workload has {requests} requests; it must have 1 to 10000000")));
+            return Err(LoadError::Setting(format!(
+                "the workload has {requests} requests; it must have 1 to 10000000"
+            )));
         }
         if self.answer_tokens == 0 {
             return Err(LoadError::Setting("answers must have at least 1 token".into()));
@@ -109,13 +111,17 @@ impl Workload {
         let question = |stream: u64, count| format!("Question {stream}: {}", text(stream, count));
         match self.shape {
             Shape::Control { requests, prompt_tokens } => (0..requests as u64)
-                .map(|i| Session { system: None, turns: vec![format!("{} {}", unique(self.seed, i), text(i, prompt_tokens))] })
+                .map(|i| Session {
+                    system: None,
+                    turns: vec![format!("{} {}", unique(self.seed, i), text(i, prompt_tokens))],
+                })
                 .collect(),
             Shape::SharedPrefix { groups, requests_per_group, prefix_tokens, question_tokens } => {
                 let mut sessions = Vec::with_capacity(groups * requests_per_group);
                 for group in 0..groups {
                     let stream = 1 << 32 | group as u64;
-                    let system: Arc<str> = format!("{} {}", unique(self.seed, stream), text(stream, prefix_tokens)).into();
+                    let system: Arc<str> =
+                        format!("{} {}", unique(self.seed, stream), text(stream, prefix_tokens)).into();
                     for request in 0..requests_per_group {
                         let turns = vec![question((group * requests_per_group + request) as u64, question_tokens)];
                         sessions.push(Session { system: Some(system.clone()), turns });
@@ -160,7 +166,8 @@ mod tests {
 
     #[test]
     fn groups_share_their_system_prompt_and_nothing_else() {
-        let sessions = sessions(Shape::SharedPrefix { groups: 5, requests_per_group: 4, prefix_tokens: 60, question_tokens: 9 });
+        let sessions =
+            sessions(Shape::SharedPrefix { groups: 5, requests_per_group: 4, prefix_tokens: 60, question_tokens: 9 });
         let systems: HashSet<_> = sessions.iter().map(|session| session.system.clone().unwrap()).collect();
         let beginnings: HashSet<_> = systems.iter().map(|system| system[..16].to_owned()).collect();
         let questions: HashSet<_> = sessions.iter().map(|session| session.turns[0].clone()).collect();
@@ -173,7 +180,8 @@ mod tests {
 
     #[test]
     fn conversations_have_their_turns() {
-        let sessions = sessions(Shape::Multiturn { conversations: 3, turns: 4, opening_tokens: 100, question_tokens: 5 });
+        let sessions =
+            sessions(Shape::Multiturn { conversations: 3, turns: 4, opening_tokens: 100, question_tokens: 5 });
         assert_eq!(sessions.len(), 3);
         for session in &sessions {
             assert_eq!(session.turns.len(), 4);

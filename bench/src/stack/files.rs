@@ -14,7 +14,12 @@ const MODEL: [(&str, &str); 2] = [
 ];
 
 /// Writes the tokenizer's folder and the configuration's folder below `folder`.
-pub(super) fn write(folder: &Path, model: &str, workers: &[Addresses], stale_after: Duration) -> Result<(), StackError> {
+pub(super) fn write(
+    folder: &Path,
+    model: &str,
+    workers: &[Addresses],
+    stale_after: Duration,
+) -> Result<(), StackError> {
     let (tokenizer, config) = (folder.join("model"), folder.join("config"));
     for folder in [&tokenizer, &config] {
         std::fs::create_dir_all(folder).map_err(StackError::io("create", folder))?;
@@ -106,7 +111,9 @@ mod tests {
 
     #[test]
     fn the_configuration_lists_every_worker() {
-        let workers = addresses("worker=0 http=127.0.0.1:1 kv=127.0.0.1:2 replay=127.0.0.1:3\nworker=1 http=[::1]:4 kv=[::1]:5 replay=[::1]:6");
+        let workers = addresses(
+            "worker=0 http=127.0.0.1:1 kv=127.0.0.1:2 replay=127.0.0.1:3\nworker=1 http=[::1]:4 kv=[::1]:5 replay=[::1]:6",
+        );
         let yaml = fleet(Path::new("/a b/model"), "tiny", &workers, Duration::from_secs(10));
         assert!(yaml.contains(r#"{name: w1, address: "::1", port: 4, kvEventsPort: 5, kvReplayPort: 6}"#), "{yaml}");
         assert!(yaml.contains(r#"path: "/a b/model""#) && yaml.contains("staleAfter: 10000ms"), "{yaml}");

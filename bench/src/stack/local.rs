@@ -175,12 +175,15 @@ impl Stack {
         let total = self.workers.len();
         until("Envoy's endpoints", SETTLE, async || {
             let clusters = self.envoy_admin.get("/clusters").await.map_err(|error| error.to_string())?.text();
-            let hosts = clusters.lines().filter(|line| line.starts_with("kinference_workers::") && line.contains("::cx_active::"));
+            let hosts = clusters
+                .lines()
+                .filter(|line| line.starts_with("kinference_workers::") && line.contains("::cx_active::"));
             let hosts = hosts.count();
             if hosts == total { Ok(()) } else { Err(format!("{hosts} of {total} endpoints")) }
         })
         .await?;
-        let filters = if self.options.balancing == Balancing::Kinference { self.options.concurrency as usize } else { 0 };
+        let filters =
+            if self.options.balancing == Balancing::Kinference { self.options.concurrency as usize } else { 0 };
         let events = self.options.sim.kv_events;
         let seen = until("a settled control service", SETTLE, async || {
             let status = self.status().await.map_err(|error| error.to_string())?;
@@ -252,7 +255,10 @@ impl Stack {
     pub async fn envoy_stats(&self, part: &str) -> Result<std::collections::BTreeMap<String, u64>, StackError> {
         let text = self.envoy_admin.get("/stats").await?.text();
         let stats = text.lines().filter_map(|line| line.split_once(": "));
-        Ok(stats.filter(|(name, _)| name.contains(part)).filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect())
+        Ok(stats
+            .filter(|(name, _)| name.contains(part))
+            .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
+            .collect())
     }
 
     /// Kills the control service, as `kill -9` does.
@@ -329,7 +335,11 @@ impl Drop for Stack {
     }
 }
 
-async fn start_sim(programs: &Programs, folder: &RunFolder, config: &Config) -> Result<(Simulator, Vec<Addresses>), StackError> {
+async fn start_sim(
+    programs: &Programs,
+    folder: &RunFolder,
+    config: &Config,
+) -> Result<(Simulator, Vec<Addresses>), StackError> {
     let config = Config { control_port: config.control_port.or(Some(0)), ..config.clone() };
     let file = folder.path().join("sim.json");
     std::fs::write(&file, json!(config).to_string()).map_err(StackError::io("write", &file))?;
@@ -347,7 +357,12 @@ async fn start_sim(programs: &Programs, folder: &RunFolder, config: &Config) -> 
     }
 }
 
-async fn start_control(programs: &Programs, folder: &RunFolder, grpc: SocketAddr, admin: SocketAddr) -> Result<Process, StackError> {
+async fn start_control(
+    programs: &Programs,
+    folder: &RunFolder,
+    grpc: SocketAddr,
+    admin: SocketAddr,
+) -> Result<Process, StackError> {
     let mut command = Command::new(&programs.control);
     command.arg("--config").arg(folder.path().join("config"));
     command.args(["--listen", &grpc.to_string(), "--admin", &admin.to_string()]);

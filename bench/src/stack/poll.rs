@@ -11,7 +11,11 @@ const EVERY: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// [`StackError::Timeout`] with what was seen last.
-pub async fn until<T>(what: &str, limit: Duration, mut look: impl AsyncFnMut() -> Result<T, String>) -> Result<T, StackError> {
+pub async fn until<T>(
+    what: &str,
+    limit: Duration,
+    mut look: impl AsyncFnMut() -> Result<T, String>,
+) -> Result<T, StackError> {
     let start = Instant::now();
     let mut last = "nothing yet".to_owned();
     loop {

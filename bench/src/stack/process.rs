@@ -103,7 +103,8 @@ impl Process {
     /// Memory that it holds (resident set), in bytes; 0 where the system does not tell (Linux does).
     pub(super) fn memory_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let held = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB")?.trim().parse::<u64>().ok());
+        let held =
+            status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB")?.trim().parse::<u64>().ok());
         held.unwrap_or_default() * 1024
     }
 
@@ -152,7 +153,11 @@ fn keeper_spawn(command: Command) -> std::io::Result<Child> {
     });
     let gone = |_| std::io::Error::other("the thread that starts processes is gone");
     let (answer, answered) = mpsc::channel();
-    keeper.lock().unwrap_or_else(PoisonError::into_inner).send((command, answer)).map_err(|error| gone(error.to_string()))?;
+    keeper
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .send((command, answer))
+        .map_err(|error| gone(error.to_string()))?;
     answered.recv().map_err(|error| gone(error.to_string()))?
 }
 
@@ -229,7 +234,11 @@ pub(super) fn free_port() -> Result<u16, StackError> {
         match std::net::TcpListener::bind(("127.0.0.1", port)) {
             Ok(_) => return Ok(port),
             Err(source) if start.elapsed() > Duration::from_secs(1) => {
-                return Err(StackError::Io { what: "find a free port, the last one tried was", path: port.to_string().into(), source });
+                return Err(StackError::Io {
+                    what: "find a free port, the last one tried was",
+                    path: port.to_string().into(),
+                    source,
+                });
             }
             Err(_) => {}
         }

@@ -45,7 +45,11 @@ impl Programs {
 fn envoy() -> Result<PathBuf, StackError> {
     let missing = |looked: String| StackError::Missing { what: "Envoy", looked, task: "setup", does: "fetches it" };
     if let Some(path) = std::env::var_os("ENVOY").map(PathBuf::from) {
-        return if path.is_file() { Ok(path) } else { Err(missing(format!("$ENVOY names {}, which is no file", path.display()))) };
+        return if path.is_file() {
+            Ok(path)
+        } else {
+            Err(missing(format!("$ENVOY names {}, which is no file", path.display())))
+        };
     }
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&paths).map(|folder| folder.join("envoy")).find(|path| path.is_file());

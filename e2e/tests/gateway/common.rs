@@ -97,7 +97,11 @@ impl Reply {
             prompt: usage["prompt_tokens"].as_u64().expect("prompt_tokens"),
             destination: header("x-kinference-destination"),
             // "epoch:sequence"; the sequence moves all the time.
-            epoch: header("x-kinference-epoch").split(':').next().and_then(|epoch| epoch.parse().ok()).expect("an epoch"),
+            epoch: header("x-kinference-epoch")
+                .split(':')
+                .next()
+                .and_then(|epoch| epoch.parse().ok())
+                .expect("an epoch"),
         }
     }
 

@@ -15,7 +15,8 @@ const VICTIM: usize = 1;
 fn a_killed_worker_costs_only_the_streams_it_had_begun() {
     alone(60, async {
         let stack = stack(workers(3)).await;
-        let workload = Workload { shape: Shape::Control { requests: 240, prompt_tokens: 100 }, answer_tokens: 150, seed: 1 };
+        let workload =
+            Workload { shape: Shape::Control { requests: 240, prompt_tokens: 100 }, answer_tokens: 150, seed: 1 };
         let options = Options {
             model: stack.model().to_owned(),
             pace: Pace::Open { rate: 40.0, arrival: Arrival::Poisson },
@@ -23,7 +24,7 @@ fn a_killed_worker_costs_only_the_streams_it_had_begun() {
             timeout: Duration::from_secs(20),
         };
         let start = Instant::now();
-        let (run, killed) = tokio::join!(
+        let (ran, killed) = tokio::join!(
             async { run(&stack.client(), &workload, &options, Progress::silent()).await.expect("a run") },
             async {
                 let busy = until("streams on every worker", Duration::from_secs(20), async || {
@@ -36,15 +37,16 @@ fn a_killed_worker_costs_only_the_streams_it_had_begun() {
             }
         );
         let dead = |record: &Record| record.destination.as_deref().is_some_and(|name| worker_of(name) == VICTIM);
-        let failed: Vec<_> = run.records.iter().filter(|record| record.failure.is_some()).collect();
+        let failed: Vec<_> = ran.records.iter().filter(|record| record.failure.is_some()).collect();
         for record in &failed {
             // The headers had come: the worker had begun to answer.
             assert!(dead(record) && record.sent < killed, "failed without need: {record:?}, killed at {killed:?}");
         }
         assert!(!failed.is_empty(), "the worker died without a stream");
-        let late: Vec<_> = run.records.iter().filter(|record| dead(record) && record.sent > killed + Duration::from_secs(1)).collect();
+        let late: Vec<_> =
+            ran.records.iter().filter(|record| dead(record) && record.sent > killed + Duration::from_secs(1)).collect();
         assert!(late.is_empty(), "sent to the dead worker more than a second later: {late:?}");
-        let after = run.records.iter().filter(|record| record.sent > killed).count();
+        let after = ran.records.iter().filter(|record| record.sent > killed).count();
         assert!(after > 60, "only {after} requests came after the death");
 
         // It comes back, and is used again once there is more to do than one worker would take.
@@ -55,7 +57,8 @@ fn a_killed_worker_costs_only_the_streams_it_had_begun() {
             seed += 1;
             let shape = Shape::Control { requests: 48, prompt_tokens: 100 };
             let workload = Workload { shape, answer_tokens: 10, seed };
-            let run = run(&stack.client(), &workload, &burst, Progress::silent()).await.map_err(|error| error.to_string())?;
+            let run =
+                run(&stack.client(), &workload, &burst, Progress::silent()).await.map_err(|error| error.to_string())?;
             let summary = Summary::of(&run, Duration::from_secs(1));
             assert_eq!(summary.errors, 0, "{:?}", summary.errors_by_kind);
             if run.records.iter().any(dead) { Ok(()) } else { Err(format!("{:?}", summary.destinations)) }
@@ -68,7 +71,8 @@ fn a_killed_worker_costs_only_the_streams_it_had_begun() {
 fn a_listed_worker_that_never_answers_harms_nobody() {
     alone(60, async {
         let stack = stack(Config { refuse: vec![VICTIM], ..workers(3) }).await;
-        let workload = Workload { shape: Shape::Control { requests: 150, prompt_tokens: 100 }, answer_tokens: 10, seed: 1 };
+        let workload =
+            Workload { shape: Shape::Control { requests: 150, prompt_tokens: 100 }, answer_tokens: 10, seed: 1 };
         let options = Options {
             model: stack.model().to_owned(),
             pace: Pace::Closed { concurrency: 20 },
@@ -101,7 +105,9 @@ fn a_worker_that_comes_back_empty_is_not_believed_to_hold_anything() {
         }
         let restarts = async |stack: &Stack| {
             let status = stack.status().await.expect("a status");
-            status["workerSets"]["default/simulated"]["workers"]["w0"]["events"]["restarts"].as_u64().unwrap_or_default()
+            status["workerSets"]["default/simulated"]["workers"]["w0"]["events"]["restarts"]
+                .as_u64()
+                .unwrap_or_default()
         };
         let before = restarts(&stack).await;
         stack.fault(0, &Fault::Restart).await.expect("a restart");

@@ -12,7 +12,8 @@ use crate::common::{alone, stack_with, workers};
 #[test]
 fn one_hot_prefix_is_served_as_fast_as_by_round_robin() {
     alone(90, async {
-        let shape = Shape::SharedPrefix { groups: 1, requests_per_group: 600, prefix_tokens: 2000, question_tokens: 100 };
+        let shape =
+            Shape::SharedPrefix { groups: 1, requests_per_group: 600, prefix_tokens: 2000, question_tokens: 100 };
         let workload = Workload { shape, answer_tokens: 30, seed: 1 };
         // Few sequences at once, so that four workers are needed: one alone would take four times as long.
         let sim = || Config { max_num_seqs: 8, ..workers(4) };

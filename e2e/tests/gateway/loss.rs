@@ -47,12 +47,14 @@ fn the_control_service_can_be_killed_under_load() {
         // 1,200 words of a document and 800 of a group take 256 bytes a chunk.
         indexes_agree(&stack, 6 * 20 + 10 * 14).await;
         assert!(asked.elapsed() > BELIEF, "the load was too short for this test");
+        let status = stack.status().await.expect("a status");
+        let workers = &status["workerSets"]["default/simulated"]["workers"];
         let mut replies = Vec::new();
         for document in &documents {
             replies.push(ask(&stack, &client, document).await);
         }
         for reply in &replies {
-            assert!(reply.cached > 1100 && reply.epoch != epoch, "{replies:#?}");
+            assert!(reply.cached > 1100 && reply.epoch != epoch, "{replies:#?}\n{workers:#}");
             reply.assert_predicted();
         }
     });

@@ -7,7 +7,9 @@ use kinference_bench::load::{Client, Method, Options, Pace, Progress, Shape, Sum
 use kinference_bench::sim::Config;
 use kinference_bench::stack::until;
 
-use crate::common::{Reply, alone, ask, chat, figures, indexes_agree, instant_workers, prompt, send, stack, worker_of, workers};
+use crate::common::{
+    Reply, alone, ask, chat, figures, indexes_agree, instant_workers, prompt, send, stack, worker_of, workers,
+};
 
 #[test]
 fn a_destination_header_from_a_client_is_ignored() {
@@ -19,7 +21,12 @@ fn a_destination_header_from_a_client_is_ignored() {
         let other = 1 - home;
         let before = figures(&stack, "requests").await;
         let body = chat(stack.model(), &text, 4).to_string();
-        let lies = [stack.workers()[other].http.to_string(), "127.0.0.1:1".to_owned(), "[::1]:80,nonsense".to_owned(), String::new()];
+        let lies = [
+            stack.workers()[other].http.to_string(),
+            "127.0.0.1:1".to_owned(),
+            "[::1]:80,nonsense".to_owned(),
+            String::new(),
+        ];
         for lie in &lies {
             for name in ["x-gateway-destination-endpoint", "X-Gateway-Destination-Endpoint"] {
                 let headers = [("content-type", "application/json"), (name, lie.as_str())];
@@ -100,7 +107,10 @@ fn the_threads_of_the_proxy_agree_on_the_snapshot() {
         let backend = stack.status().await.expect("a status")["backends"]["default/main"]["epoch"].clone();
         assert_eq!(epochs.first().copied(), backend.as_u64());
         let threads = stack.envoy_stats("downstream_cx_active").await.expect("statistics");
-        let busy = threads.iter().filter(|(name, count)| name.contains(".worker_") && !name.contains("admin") && **count > 0).count();
+        let busy = threads
+            .iter()
+            .filter(|(name, count)| name.contains(".worker_") && !name.contains("admin") && **count > 0)
+            .count();
         assert_eq!(busy, 2, "only one thread was asked: {threads:?}");
 
         // What one thread sent, both find where it is.
