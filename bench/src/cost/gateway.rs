@@ -56,12 +56,10 @@ pub struct Point {
     pub kinference: Figures,
     /// Envoy with our filter, and workers that hold the shared prefixes and publish no more.
     pub quiet: Figures,
-    /// Median of the runs' differences of medians: what the filter adds, in milliseconds.
-    pub added_p50_ms: f64,
-    /// The same of 95th percentiles.
-    pub added_p95_ms: f64,
-    /// What the filter adds to medians when nothing is published, in milliseconds.
-    pub quiet_added_p50_ms: f64,
+    /// What the filter adds to the time to the first bytes, in milliseconds: medians of the runs' differences.
+    pub added_ms: Quantiles,
+    /// The same when nothing is published.
+    pub quiet_added_ms: Quantiles,
 }
 
 /// What one load did in one run: through the bare Envoy, and through the filter with and without new events.
@@ -217,17 +215,18 @@ fn point(kb: usize, concurrency: usize, runs: &[Arms<Vec<Figures>>], at: usize) 
             requests: runs.iter().map(|run| run[arm].requests).sum(),
         }
     };
-    let added =
-        |arm: usize, field: fn(&Figures) -> f64| median(runs.iter().map(|run| field(run[arm]) - field(run[BARE])));
+    let added = |arm: usize| {
+        let of = |field: fn(&Figures) -> f64| median(runs.iter().map(|run| field(run[arm]) - field(run[BARE])));
+        Quantiles { p50: of(|f| f.first_ms.p50), p95: of(|f| f.first_ms.p95) }
+    };
     Point {
         kb,
         concurrency,
         bare: arm(BARE),
         kinference: arm(OURS),
         quiet: arm(QUIET),
-        added_p50_ms: added(OURS, |f| f.first_ms.p50),
-        added_p95_ms: added(OURS, |f| f.first_ms.p95),
-        quiet_added_p50_ms: added(QUIET, |f| f.first_ms.p50),
+        added_ms: added(OURS),
+        quiet_added_ms: added(QUIET),
     }
 }
 
@@ -247,8 +246,8 @@ mod tests {
             .map(|(bare, ours)| [vec![figures(bare, 10)], vec![figures(ours, 20)], vec![figures(ours - 0.1, 30)]]);
         let point = point(4, 1, &runs, 0);
         assert_eq!((point.bare.first_ms.p50, point.kinference.first_ms.p50), (1.1, 1.4));
-        assert!((point.added_p50_ms - 0.2).abs() < 1e-9 && (point.added_p95_ms - 0.4).abs() < 1e-9);
-        assert!((point.quiet_added_p50_ms - 0.1).abs() < 1e-9);
+        assert!((point.added_ms.p50 - 0.2).abs() < 1e-9 && (point.added_ms.p95 - 0.4).abs() < 1e-9);
+        assert!((point.quiet_added_ms.p50 - 0.1).abs() < 1e-9);
         assert_eq!((point.bare.requests, point.kinference.requests, point.quiet.requests), (30, 60, 90));
     }
 }

@@ -1,39 +1,54 @@
 //! What others cost, measured in the same way on another machine of two cores with client, workers and everything else on
-//! them: llm-d's endpoint picker 0.10.0 (Envoy 1.40 asks it over ext_proc, default configuration) and routers from PyPI.
+//! them: llm-d's endpoint picker 0.10.0 (Envoy 1.40 asks it over ext_proc) and routers from PyPI.
 
-/// llm-d's endpoint picker at one load point.
+/// llm-d's endpoint picker at one load point. Times are in milliseconds, processor time in seconds for 1,000 requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct EndpointPicker {
     pub(super) kb: usize,
     pub(super) concurrency: usize,
-    /// Medians of the bare Envoy and with the picker, in milliseconds.
-    pub(super) p50_ms: [f64; 2],
-    /// 95th percentiles.
-    pub(super) p95_ms: [f64; 2],
-    /// Requests a second with the picker.
+    /// Median and 95th percentile of the bare Envoy, with round robin.
+    pub(super) bare_ms: [f64; 2],
+    /// The same with the picker in its default configuration, which knows of no events.
+    pub(super) ms: [f64; 2],
+    /// Requests a second then.
     pub(super) requests_per_s: f64,
-    /// Processor seconds for 1,000 requests: the picker, and Envoy with it.
+    /// Processor time then: the picker, and Envoy with it.
     pub(super) cpu_s: [f64; 2],
+    /// In the configuration that follows KV events.
+    pub(super) precise: Precise,
 }
 
+/// The picker when it follows KV events.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Precise {
+    /// Median.
+    pub(super) p50_ms: f64,
+    /// Requests a second.
+    pub(super) requests_per_s: f64,
+    /// Processor time of the picker alone.
+    pub(super) cpu_s: f64,
+}
+
+/// In the order of the fields.
 const fn point(
-    kb: usize,
-    concurrency: usize,
-    p50_ms: [f64; 2],
-    p95_ms: [f64; 2],
+    (kb, concurrency): (usize, usize),
+    bare_ms: [f64; 2],
+    ms: [f64; 2],
     requests_per_s: f64,
     cpu_s: [f64; 2],
+    [p50_ms, precise_requests_per_s, precise_cpu_s]: [f64; 3],
 ) -> EndpointPicker {
-    EndpointPicker { kb, concurrency, p50_ms, p95_ms, requests_per_s, cpu_s }
+    let precise = Precise { p50_ms, requests_per_s: precise_requests_per_s, cpu_s: precise_cpu_s };
+    EndpointPicker { kb, concurrency, bare_ms, ms, requests_per_s, cpu_s, precise }
 }
 
 pub(super) const ENDPOINT_PICKER: [EndpointPicker; 6] = [
-    point(4, 1, [0.46, 2.57], [1.14, 4.21], 342.0, [1.62, 0.97]),
-    point(4, 20, [4.1, 18.8], [16.8, 37.7], 977.0, [0.78, 0.52]),
-    point(32, 1, [0.66, 4.48], [1.59, 9.32], 191.0, [3.83, 1.35]),
-    point(32, 20, [6.6, 40.0], [16.1, 67.0], 471.0, [2.07, 0.85]),
-    point(220, 1, [1.10, 12.9], [2.33, 24.8], 69.0, [12.7, 2.75]),
-    point(220, 20, [10.6, 145.0], [41.5, 235.0], 135.0, [9.4, 2.25]),
+    point((4, 1), [0.46, 1.14], [2.57, 4.21], 342.0, [1.62, 0.97], [3.7, 223.0, 2.7]),
+    point((4, 20), [4.1, 16.8], [18.8, 37.7], 977.0, [0.78, 0.52], [63.0, 302.0, 1.7]),
+    point((32, 1), [0.66, 1.59], [4.48, 9.32], 191.0, [3.83, 1.35], [12.0, 65.0, 9.4]),
+    point((32, 20), [6.6, 16.1], [40.0, 67.0], 471.0, [2.07, 0.85], [224.0, 80.0, 7.9]),
+    point((220, 1), [1.10, 2.33], [12.9, 24.8], 69.0, [12.7, 2.75], [62.0, 11.0, 52.0]),
+    point((220, 20), [10.6, 41.5], [145.0, 235.0], 135.0, [9.4, 2.25], [1756.0, 10.0, 57.0]),
 ];
 
 /// Its processor time for each chunk of a stream, and Envoy's with it, in microseconds.

@@ -10,11 +10,12 @@ use super::idle::Idle;
 use super::ingest::{Index, Ingest};
 use super::lag::Lag;
 use super::machine;
-use super::peers::{
-    ENDPOINT_PICKER, ENDPOINT_PICKER_CHUNK_US, ENDPOINT_PICKER_IDLE_PERCENT, EndpointPicker, GOALS, SMG,
-};
+use super::peers::{ENDPOINT_PICKER, ENDPOINT_PICKER_CHUNK_US, ENDPOINT_PICKER_IDLE_PERCENT, EndpointPicker};
 use super::streams::Streams;
 use crate::load::{Table, figure};
+use requests::{Events, processor, requests};
+
+mod requests;
 
 /// Where the section of cost begins and ends in a file of results.
 const BEGIN: &str = "<!-- cost: written by `cargo xtask bench --results bench/RESULTS.md` -->";
@@ -120,8 +121,10 @@ fn sections(report: &Report) -> Vec<Section> {
     let gateway = !report.gateway.is_empty();
     let all = [
         (!report.decisions.is_empty()).then(|| decisions(&report.decisions)),
-        gateway.then(|| requests(&report.gateway)),
-        gateway.then(|| processor(&report.gateway)),
+        gateway.then(|| requests(&report.gateway, Events::Quiet)),
+        gateway.then(|| processor(&report.gateway, Events::Quiet)),
+        gateway.then(|| requests(&report.gateway, Events::New)),
+        gateway.then(|| processor(&report.gateway, Events::New)),
         report.streams.as_ref().map(streams),
         (!report.events.is_empty()).then(|| events(&report.events)),
         report.index.map(|index| memory(&index, report.memory)),
@@ -145,7 +148,7 @@ fn or_unknown(value: Option<String>) -> String {
 
 fn decisions(decisions: &[Decision]) -> Section {
     let row = |decision: &Decision| {
-        let added = picker(decision.kb, 1).map(|peer| peer.p50_ms[1] - peer.p50_ms[0]);
+        let added = picker(decision.kb, 1).map(|peer| peer.ms[0] - peer.bare_ms[0]);
         vec![
             format!("{} KB", decision.kb),
             figure(decision.p50_us),
@@ -161,95 +164,7 @@ fn decisions(decisions: &[Decision]) -> Section {
         rows: decisions.iter().map(row).collect(),
         remark: "By the filter's own clock, from the complete body to the written header: copy of the body out of Envoy, JSON, template, \
                  hashes, index, choice. Four workers, 16 families of prompts that share 90 %, one request at a time; the rest of each \
-                 prompt is new."
-            .into(),
-    }
-}
-
-fn requests(points: &[Point]) -> Section {
-    let row = |point: &Point| {
-        let (bare, ours) = (&point.bare, &point.kinference);
-        let pair = |a: f64, b: f64| format!("{} / {}", figure(a), figure(b));
-        let peer = picker(point.kb, point.concurrency);
-        let smg = SMG.iter().find(|(kb, ..)| *kb == point.kb);
-        let smg = smg.map(|(_, added, _)| if point.concurrency == 1 { added[0] } else { added[1] });
-        vec![
-            format!("{} KB, {}", point.kb, point.concurrency),
-            pair(bare.first_ms.p50, bare.first_ms.p95),
-            pair(ours.first_ms.p50, ours.first_ms.p95),
-            pair(point.added_p50_ms, point.added_p95_ms),
-            figure(point.quiet_added_p50_ms),
-            times(ours.first_ms.p50 / bare.first_ms.p50),
-            or_unknown(peer.map(|peer| pair(peer.p50_ms[1] - peer.p50_ms[0], peer.p95_ms[1] - peer.p95_ms[0]))),
-            or_unknown(smg.map(figure)),
-            format!("{} -> {}", figure(bare.requests_per_s), figure(ours.requests_per_s)),
-            times(ours.requests_per_s / bare.requests_per_s),
-            or_unknown(peer.map(|peer| figure(peer.requests_per_s))),
-        ]
-    };
-    Section {
-        title: "Requests: time to first byte, and throughput",
-        header: vec![
-            "prompt, concurrency",
-            "bare Envoy p50 / p95 ms",
-            "with the filter",
-            "added",
-            "added p50, no new events",
-            "p50 to bare",
-            "llm-d's picker adds",
-            "SMG adds p50",
-            "requests/s",
-            "to bare",
-            "llm-d's",
-        ],
-        rows: points.iter().map(row).collect(),
-        remark: "Kept-alive connections with TCP_NODELAY, eight streamed chunks, four workers that answer at once and publish what an \
-                 engine would (new blocks and evictions), closed loop. Debug headers are on. SMG 1.13.0 is `cache_aware`. Added: median \
-                 over runs of the difference within a run. No new events: workers hold the shared prefixes and publish no more, which is what \
-                 the peers were measured with."
-            .into(),
-    }
-}
-
-fn processor(points: &[Point]) -> Section {
-    let row = |point: &Point| {
-        let (bare, ours) = (&point.bare, &point.kinference);
-        let total = ours.envoy_cpu_s + ours.control_cpu_s;
-        let peer = picker(point.kb, point.concurrency).map(|peer| peer.cpu_s[0] + peer.cpu_s[1]);
-        let goal = GOALS.iter().find(|(kb, _)| *kb == point.kb).map(|(_, goal)| *goal);
-        vec![
-            format!("{} KB, {}", point.kb, point.concurrency),
-            figure(bare.envoy_cpu_s),
-            figure(ours.envoy_cpu_s),
-            figure(point.quiet.envoy_cpu_s),
-            or_unknown(goal.map(|goal| {
-                format!("{} ({})", figure(goal), if ours.envoy_cpu_s < goal { "below" } else { "NOT below" })
-            })),
-            figure(ours.control_cpu_s),
-            figure(total),
-            times(total / bare.envoy_cpu_s),
-            or_unknown(peer.map(figure)),
-            or_unknown(peer.map(|peer| times(peer / total))),
-        ]
-    };
-    Section {
-        title: "Processor seconds for 1,000 requests",
-        header: vec![
-            "prompt, concurrency",
-            "bare Envoy",
-            "Envoy with the filter",
-            "no new events",
-            "goal",
-            "control",
-            "both",
-            "to bare",
-            "llm-d: picker and Envoy",
-            "to ours",
-        ],
-        rows: points.iter().map(row).collect(),
-        remark: "From /proc/PID/stat. Control: takes in each prompt's new and evicted blocks, and tells both filters. llm-d's figures are of \
-                 its default mode, which knows of no events; with events they are 1.5 to 6 times that. SMG `cache_aware` takes 0.36, 0.57 and 1.49 at \
-                 4, 32 and 220 KB."
+                 prompt is new, and workers publish it."
             .into(),
     }
 }
