@@ -127,11 +127,12 @@ pub(super) fn mismatch(
 /// Whether a bound holds. A missing signal fails it.
 pub(super) fn holds(bound: &v1::Bound, value: Option<f64>) -> bool {
     use v1::bound::Bound::{AtLeast, Below, Max};
-    let Some(value) = value.filter(|value| !value.is_nan()) else { return false };
+    // Signals travel in single precision: 0.9 must be at least "0.9".
+    let Some(value) = value.map(|value| value as f32).filter(|value| !value.is_nan()) else { return false };
     match bound.bound {
-        Some(Max(limit)) => value <= limit,
-        Some(Below(limit)) => value < limit,
-        Some(AtLeast(limit)) => value >= limit,
+        Some(Max(limit)) => value <= limit as f32,
+        Some(Below(limit)) => value < limit as f32,
+        Some(AtLeast(limit)) => value >= limit as f32,
         None => false,
     }
 }
@@ -166,7 +167,8 @@ pub(super) fn describe(rules: &Rules, bound: &v1::Bound, value: Option<f64>) -> 
     };
     match value.filter(|value| !value.is_nan()) {
         Some(value) => {
-            format!("{name}{window} {value} is {}{limit}", if holds(bound, Some(value)) { "" } else { "not " })
+            let shown = value as f32;
+            format!("{name}{window} {shown} is {}{limit}", if holds(bound, Some(value)) { "" } else { "not " })
         }
         None => format!("{name}{window} is missing, and must be {limit}"),
     }

@@ -272,6 +272,8 @@ fn pool_state_rejects_and_tells_when_to_come_back() {
     };
     let mut fleet = Fleet::with(vec![reject]);
     assert!(fleet.decide("batch-team", "big", &[]).result.is_ok());
+    fleet.pool_usage = 0.9;
+    assert!(fleet.decide("batch-team", "big", &[]).result.is_err());
     fleet.pool_usage = 0.95;
     let rejection = fleet.decide("batch-team", "big", &[]).result.unwrap_err();
     assert_eq!((rejection.status(), rejection.to_string().as_str()), (429, "The pool is busy."));
