@@ -69,7 +69,7 @@ pub fn together(resources: &Resources) -> Vec<Finding> {
             to.warn(&FieldPath::root().key("spec"), "the policy is for no gateway backend", remedy);
             continue;
         }
-        world::check_policy(policy, &of_policy, to);
+        world::check_policy(policy, resources, &of_policy, to);
         order::check(policy, &of_policy, to);
     }
     for test in &resources.policy_tests {

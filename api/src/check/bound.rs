@@ -64,8 +64,8 @@ pub(super) fn check(place: &FieldPath, bound: &Bounded, of: Of, to: &mut Reporte
     match bound.over {
         Some(over) => to.period_within(&place.key("over"), over, OVER.0, OVER.1),
         None if bound.aggregate != Aggregate::Last => {
-            let message = format!("{:?} of what", bound.aggregate);
-            to.report(&place.key("aggregate"), message, "add a window, such as over: 30s");
+            let message = format!("{:?} needs a window", bound.aggregate);
+            to.report(&place.key("aggregate"), message, "add one, such as over: 30s");
         }
         None => {}
     }

@@ -113,7 +113,7 @@ pub(super) fn check_backend(world: &World<'_>, to: &mut Reporter<'_>) {
     for (index, tenant) in tenants.enumerate() {
         let place = FieldPath::spec("tenancy").key("tenants").index(index).key("models");
         for (index, pattern) in tenant.models.iter().enumerate() {
-            if !world.names().any(|name| glob::matches(pattern, name)) {
+            if world.names().next().is_some() && !world.names().any(|name| glob::matches(pattern, name)) {
                 let message = format!("no model and no alias matches `{pattern}`");
                 to.warn(&place.index(index), message, remedy(pattern, world.names()));
             }
@@ -123,15 +123,21 @@ pub(super) fn check_backend(world: &World<'_>, to: &mut Reporter<'_>) {
 
 /// A policy, and the backends that it is for; there is one at least.
 struct Checker<'c, 'r, 't> {
+    resources: &'r Resources,
     worlds: &'c [&'c World<'r>],
     to: &'c mut Reporter<'t>,
 }
 
-pub(super) fn check_policy(policy: &Resource<InferencePolicySpec>, worlds: &[&World<'_>], to: &mut Reporter<'_>) {
+pub(super) fn check_policy<'r>(
+    policy: &Resource<InferencePolicySpec>,
+    resources: &'r Resources,
+    worlds: &[&World<'r>],
+    to: &mut Reporter<'_>,
+) {
     let mut told = BTreeSet::new();
     for (index, rule) in policy.spec.rules.iter().enumerate() {
         let place = FieldPath::spec("rules").index(index);
-        let mut checker = Checker { worlds, to };
+        let mut checker = Checker { resources, worlds, to };
         if let Some(when) = &rule.when {
             checker.when(rule, when, &place.key("when"));
         }
@@ -159,7 +165,19 @@ impl<'r> Checker<'_, 'r, '_> {
         self.any(|world| world.serving(model).next().is_some())
     }
 
-    /// Reports something that not every backend has: an error when none has it.
+    fn pool(&mut self, path: &FieldPath, name: &str) {
+        if self.resources.pools.contains_key(&self.to.key.sibling(name)) {
+            self.belongs(path, name, "pools", |world| world.pools.contains_key(name));
+        }
+    }
+
+    fn provider(&mut self, path: &FieldPath, name: &str) {
+        if self.resources.providers.contains_key(&self.to.key.sibling(name)) {
+            self.belongs(path, name, "providers", |world| world.providers.contains_key(name));
+        }
+    }
+
+    /// Reports something that exists and that not every backend has: an error when none has it.
     fn belongs(&mut self, path: &FieldPath, name: &str, field: &str, has: impl Fn(&World<'r>) -> bool) {
         let lacking: Vec<&str> =
             self.worlds.iter().filter(|world| !has(world)).map(|world| world.backend.key.name.as_str()).collect();
@@ -197,7 +215,7 @@ impl<'r> Checker<'_, 'r, '_> {
         }
         for (index, condition) in when.pools.iter().flatten().enumerate() {
             let path = place.key("pools").index(index).key("name");
-            self.belongs(&path, &condition.name, "pools", |world| world.pools.contains_key(condition.name.as_str()));
+            self.pool(&path, &condition.name);
         }
     }
 
@@ -270,11 +288,11 @@ impl<'r> Checker<'_, 'r, '_> {
     fn require(&mut self, rule: &Rule, require: &Requirements, place: &FieldPath) {
         for (index, name) in require.providers.iter().flatten().enumerate() {
             let path = place.key("providers").index(index);
-            self.belongs(&path, name, "providers", |world| world.providers.contains_key(name.as_str()));
+            self.provider(&path, name);
         }
         for (index, name) in require.pools.iter().flatten().enumerate() {
             let path = place.key("pools").index(index);
-            self.belongs(&path, name, "pools", |world| world.pools.contains_key(name.as_str()));
+            self.pool(&path, name);
         }
         let falls_back = |world: &World<'r>| {
             let tiers = world.rules.iter().flat_map(|placed| &placed.rule.fallback);
@@ -304,7 +322,7 @@ impl<'r> Checker<'_, 'r, '_> {
         let asked = asked(rule);
         for (index, name) in tier.providers.iter().enumerate() {
             let path = place.key("providers").index(index);
-            self.belongs(&path, name, "providers", |world| world.providers.contains_key(name.as_str()));
+            self.provider(&path, name);
             let models: BTreeSet<&str> =
                 self.worlds.iter().filter_map(|world| world.providers.get(name.as_str())).flatten().copied().collect();
             let wanted = || asked.iter().chain(&tier.models);

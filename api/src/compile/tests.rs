@@ -2,6 +2,8 @@ use super::*;
 use crate::Resources;
 use crate::source::{SourceFile, load_files};
 
+mod policies;
+
 const TEXT: &str = r#"
 apiVersion: kinference.dev/v1alpha1
 kind: GatewayBackend

@@ -1,6 +1,7 @@
 //! Parsers' messages in a user's words.
 
 use crate::FieldPath;
+use crate::path::Step;
 
 /// What is wrong and what to do about it.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub(super) fn translate(path: FieldPath, raw: &str) -> Message {
     let mut raw = raw;
     let mut around = Some(path.clone());
     while let Some(place) = around {
-        let prefix = format!("{place}: ");
+        let prefix = format!("{}: ", unquoted(&place));
         if prefix.len() > 2
             && let Some(stripped) = raw.strip_prefix(&prefix)
         {
@@ -69,6 +70,16 @@ pub(super) fn translate(path: FieldPath, raw: &str) -> Message {
     }
     let (message, remedy) = raw.split_once("; ").unwrap_or((raw, ""));
     Message { path, message: message.to_string(), remedy: remedy.to_string() }
+}
+
+/// A path as the YAML parser writes it: keys as they are.
+fn unquoted(path: &FieldPath) -> String {
+    let steps = path.steps().iter().map(|step| match step {
+        Step::Index(index) => format!("[{index}]"),
+        Step::Key(key) => format!(".{key}"),
+    });
+    let text: String = steps.collect();
+    text.strip_prefix('.').map(String::from).unwrap_or(text)
 }
 
 /// What serde says it got, in words.

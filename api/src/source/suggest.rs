@@ -89,32 +89,38 @@ pub(crate) fn remedy(unknown: &str, known: &[String]) -> String {
     let begun = known.iter().filter(|word| lower.len() >= 3 && word.to_lowercase().starts_with(&lower));
     let begun = begun.min_by_key(|word| word.len()).map(|word| (1, word));
     let closest = known.iter().map(|word| (distance(unknown, word), word)).min();
-    match begun.into_iter().chain(closest).min_by_key(|(edits, _)| *edits) {
+    match closest.into_iter().chain(begun).min_by_key(|(edits, _)| *edits) {
         None => String::new(),
-        Some((edits, word)) if edits <= 1 + unknown.len() / 4 => format!("did you mean `{word}`?"),
+        Some((edits, word)) if edits <= 1 + unknown.len() / 4 && edits < unknown.len() => {
+            format!("did you mean `{word}`?")
+        }
         Some(_) => format!("known here: {}", known.join(", ")),
     }
 }
 
-/// Edits that make one word of another, where case costs nothing.
+/// Edits that make one word of another: letters put in, left out, replaced, or swapped with their neighbour. Case costs
+/// nothing.
 fn distance(a: &str, b: &str) -> usize {
     let lower = |text: &str| text.chars().take(64).flat_map(char::to_lowercase).collect::<Vec<_>>();
     let (a, b) = (lower(a), lower(b));
-    let mut row: Vec<usize> = (0..=b.len()).collect();
+    // The rows of the table for two letters ago, for the last one, and for this one.
+    let mut before = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    let at = |row: &[usize], place: usize| row.get(place).copied().unwrap_or(usize::MAX / 2);
     for (i, x) in a.iter().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        for (y, above) in b.iter().zip(row.iter_mut().skip(1)) {
-            let cost = (left + 1).min(*above + 1).min(diagonal + usize::from(x != y));
-            diagonal = *above;
-            *above = cost;
-            left = cost;
+        let mut row = vec![i + 1];
+        for (j, y) in b.iter().enumerate() {
+            let replaced = at(&last, j) + usize::from(x != y);
+            let mut edits = replaced.min(at(&last, j + 1) + 1).min(at(&row, j) + 1);
+            let swaps = i > 0 && j > 0 && a.get(i - 1) == Some(y) && b.get(j - 1) == Some(x);
+            if swaps {
+                edits = edits.min(at(&before, j - 1) + 1);
+            }
+            row.push(edits);
         }
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
+        before = std::mem::replace(&mut last, row);
     }
-    row.last().copied().unwrap_or_default()
+    last.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -124,7 +130,7 @@ mod tests {
     #[test]
     fn distances_count_edits() {
         for (a, b, edits) in
-            [("port", "port", 0), ("Port", "port", 0), ("prot", "port", 2), ("adress", "address", 1), ("", "abc", 3)]
+            [("port", "port", 0), ("Port", "port", 0), ("prot", "port", 1), ("adress", "address", 1), ("", "abc", 3)]
         {
             assert_eq!(distance(a, b), edits, "{a} {b}");
         }

@@ -7,6 +7,7 @@ use crate::kinds::{Engine, FailureMode, Objective, Role};
 
 mod broken;
 mod limits;
+mod policies;
 
 fn file(path: &str, content: &str) -> SourceFile {
     SourceFile { path: PathBuf::from(path), content: content.as_bytes().to_vec() }
