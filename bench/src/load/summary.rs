@@ -153,12 +153,12 @@ impl Summary {
             ("prompt tokens".to_owned(), self.prompt_tokens.to_string()),
         ];
         list.extend(self.cached_ratio.map(|ratio| ("of these cached".to_owned(), format!("{:.1} %", ratio * 100.0))));
-        list.extend(self.prediction.map(|prediction| ("cached tokens predicted".to_owned(), prediction.to_string())));
         list.push(("latest send, ms after it was due".to_owned(), figure(self.latest_send_ms)));
         list.extend(self.destinations.iter().map(|(name, count)| (format!("sent to {name}"), count.to_string())));
         list.push(("failed".to_owned(), self.errors.to_string()));
         list.extend(self.errors_by_kind.iter().map(|(kind, count)| (format!("  {kind}"), count.to_string())));
-        format!("{times}\n{}", rows("figure", "value", list))
+        let prediction = self.prediction.map(|prediction| format!("\ncached tokens predicted: {prediction}\n"));
+        format!("{times}\n{}{}", rows("figure", "value", list), prediction.unwrap_or_default())
     }
 }
 
