@@ -121,11 +121,9 @@ impl Compiler<'_> {
         [max, below, at_least]: [Option<Decimal>; 3],
     ) -> v1::Bound {
         use v1::bound::Bound;
-        // Signals travel as f32: a limit must be the same number as a signal that is exactly at it.
-        let exact = |limit: Decimal| f64::from(limit.get() as f32);
-        let limit = max.map(|limit| Bound::Max(exact(limit)));
-        let limit = limit.or(below.map(|limit| Bound::Below(exact(limit))));
-        let limit = limit.or(at_least.map(|limit| Bound::AtLeast(exact(limit))));
+        let limit = max.map(|limit| Bound::Max(limit.get()));
+        let limit = limit.or(below.map(|limit| Bound::Below(limit.get())));
+        let limit = limit.or(at_least.map(|limit| Bound::AtLeast(limit.get())));
         v1::Bound { signal: self.signal(signal, over, aggregate), bound: limit }
     }
 

@@ -144,9 +144,8 @@ fn policies_come_by_priority_and_name_and_each_signal_once() {
     assert_eq!(config.signals.len(), 3, "{:?}", config.signals);
     let answer = config.rules[2].on_empty.as_ref().unwrap().answer.as_ref().unwrap();
     assert_eq!((answer.status, answer.retry_after_s), (503, 2));
-    // What is exactly at a limit is the same number after its way over the wire.
     let below = config.rules[0].require.as_ref().unwrap().workers[0].bound;
-    assert_eq!(below, Some(v1::bound::Bound::Below(f64::from(0.7f32))));
+    assert_eq!(below, Some(v1::bound::Bound::Below(0.7)));
 }
 
 #[test]
