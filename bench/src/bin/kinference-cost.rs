@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::Parser;
-use kinference_bench::cost::{Part, Plan, into_results, markdown, measure, tables};
+use kinference_bench::cost::{Part, Plan, into_results, markdown, measure, niceness, tables};
 
 /// Measures what the gateway costs: a real Envoy with and without the filter, the control service, and workers that answer at
 /// once. Prints tables, each with ratios to bare Envoy or to what peers were measured with. Takes about five minutes; other
@@ -20,7 +20,7 @@ struct Arguments {
     /// A small run of a minute: figures are rough
     #[arg(long)]
     quick: bool,
-    /// Runs of the gateway part, of which medians are given [default: 3, with --quick 1]
+    /// Runs of the parts that compare with bare Envoy, of which medians are given [default: 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=99))]
     runs: Option<u16>,
     /// Write the figures to a file as JSON; - is standard output, then without tables
@@ -57,8 +57,12 @@ async fn main() -> anyhow::Result<()> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             file => file.with_context(|| format!("cannot read {}", path.display()))?,
         };
+        let priority = match niceness() {
+            0 => String::new(),
+            other => format!("nice -n {other} "),
+        };
         let command =
-            std::env::args().skip(1).fold("cargo xtask bench".to_owned(), |command, word| command + " " + &word);
+            std::env::args().skip(1).fold(priority + "cargo xtask bench", |command, word| command + " " + &word);
         let file = into_results(&file, &markdown(&report, &command));
         std::fs::write(path, file).with_context(|| format!("cannot write {}", path.display()))?;
     }

@@ -59,6 +59,15 @@ fn own() -> f64 {
     fields.skip(11).take(4).filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / TICKS
 }
 
+/// The priority that this process, and all that it starts, runs with: 0 is the usual one, -20 the highest.
+#[must_use]
+pub fn niceness() -> i32 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Field 19; those up to the name are cut off.
+    let field = stat.rsplit(')').next().unwrap_or_default().split_whitespace().nth(16);
+    field.and_then(|field| field.parse().ok()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,5 +87,6 @@ mod tests {
         // The two are read at different moments and count in hundredths.
         assert!(busy() - busy_before >= used - 0.05);
         assert!(!name().is_empty());
+        assert!((-20..20).contains(&niceness()));
     }
 }

@@ -25,6 +25,7 @@ pub use gateway::{Figures, Held, Point, Quantiles};
 pub use idle::Idle;
 pub use ingest::{Index, Ingest};
 pub use lag::Lag;
+pub use machine::niceness;
 pub use report::{Report, into_results, markdown, tables};
 pub use streams::Streams;
 
@@ -54,7 +55,7 @@ pub struct Plan {
     pub parts: Vec<Part>,
     /// A small run: figures are rough.
     pub quick: bool,
-    /// Runs of the gateway part, each with processes of its own.
+    /// Runs of the parts that compare with bare Envoy, each with processes of its own.
     pub runs: usize,
 }
 
@@ -80,7 +81,7 @@ pub async fn measure(plan: &Plan, mut say: impl FnMut(&str)) -> Result<Report, C
         (report.gateway, report.memory) = (points, Some(held));
     }
     if wanted(Part::Streams) {
-        report.streams = Some(streams::measure(&bed, scaled(4000, 1000), say).await?);
+        report.streams = Some(streams::measure(&bed, plan.runs, scaled(2000, 1000), say).await?);
     }
     if wanted(Part::Events) {
         let (events, index) = ingest::measure(&bed, count(6000, 600), say).await?;

@@ -108,7 +108,7 @@ fn preface(report: &Report) -> String {
     let quick = if report.quick { " This was a quick run: figures are rough." } else { "" };
     format!(
         "Machine: {}; other programs kept {} of a core busy meanwhile. Load generator, workers, Envoy (two worker threads, one VM each) and the control service share its cores, as with \
-         the peers that figures are held against; those were measured on another machine of two cores. Gateway figures are medians of {} \
+         the peers that figures are held against; those were measured on another machine of two cores. Figures of requests and chunks are medians of {} \
          runs, each with fresh processes; bare Envoy is the same configuration with ROUND_ROBIN and without the filter, and runs without a \
          control service.{quick}",
         report.machine,
