@@ -142,7 +142,7 @@ impl Gateway {
         let now = self.addresses();
         let emptied = before.iter().filter(|(id, address)| now.get(id) != Some(address)).map(|(id, _)| *id).collect();
         self.ledger.tidy(|id| now.get(&id).is_some_and(|address| before.get(&id) == Some(address)), self.clock.last());
-        self.ledger.changed(&Changes { loads: now.into_keys().collect(), emptied });
+        self.ledger.changed(&Changes { emptied });
     }
 
     /// Takes the prompts of whole answers to be computed once their predicted time has passed, and says so.

@@ -18,7 +18,9 @@ use crate::link::Link;
 pub(crate) struct Root {
     envoy: Envoy,
     gateway: Rc<RefCell<Gateway>>,
-    /// There from the first tick on: a VM that only checks a configuration has none, and leaves no trace.
+    /// This VM is one of its proxy's.
+    joined: bool,
+    /// There from the second tick on: a VM that only checks a configuration has none, and leaves no trace.
     link: Option<Link>,
 }
 
@@ -58,10 +60,17 @@ impl RootContext for Root {
         let mut gateway = self.gateway.borrow_mut();
         let gateway = &mut *gateway;
         let now = gateway.clock.at(self.envoy.now());
+        let proxy = || self.envoy.node_id();
+        if !self.joined {
+            self.joined = true;
+            gateway.peers.join(&self.envoy, &proxy());
+            gateway.peers.process(&self.envoy);
+            return;
+        }
         let link = self.link.get_or_insert_with(|| {
-            let proxy = self.envoy.node_id();
-            gateway.peers.join(&self.envoy, &proxy);
-            Link::new(gateway.peers.id(), String::from_utf8_lossy(&proxy).into_owned())
+            // Names of nodes may be empty or the same for several proxies.
+            let process = gateway.peers.process(&self.envoy);
+            Link::new(gateway.peers.id(), format!("{}/{process:016x}", String::from_utf8_lossy(&proxy())))
         });
         let reported = !gateway.reports.is_empty() && link.is_open();
         gateway.tick(&self.envoy);

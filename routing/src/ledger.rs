@@ -50,8 +50,6 @@ struct Account {
     /// Tells a worker from a later one with the same id.
     opened: u64,
     now: InFlight,
-    /// Sent since the snapshot's load figures arrived.
-    since: InFlight,
 }
 
 /// A request in flight. Hand it back with [`Ledger::first_token`] and [`Ledger::finished`].
@@ -83,10 +81,8 @@ impl Ledger {
         self.tickets += 1;
         let opened = self.tickets;
         let account = self.own.entry(worker).or_insert_with(|| Account { opened, ..Account::default() });
-        for figures in [&mut account.now, &mut account.since] {
-            figures.pending_tokens = figures.pending_tokens.saturating_add(uncached_tokens);
-            figures.requests = figures.requests.saturating_add(1);
-        }
+        account.now.pending_tokens = account.now.pending_tokens.saturating_add(uncached_tokens);
+        account.now.requests = account.now.requests.saturating_add(1);
         Ticket { worker, opened: account.opened, pending: uncached_tokens, unseen: None }
     }
 
@@ -121,7 +117,6 @@ impl Ledger {
     fn computed(&mut self, worker: u32, opened: u64, pending: u32) {
         if let Some(account) = self.account(worker, opened) {
             account.now.pending_tokens = account.now.pending_tokens.saturating_sub(pending);
-            account.since.pending_tokens = account.since.pending_tokens.saturating_sub(pending);
         }
     }
 
@@ -130,7 +125,6 @@ impl Ledger {
         self.first_token(&mut ticket);
         if let Some(account) = self.account(ticket.worker, ticket.opened) {
             account.now.requests = account.now.requests.saturating_sub(1);
-            account.since.requests = account.since.requests.saturating_sub(1);
         }
     }
 
@@ -166,13 +160,8 @@ impl Ledger {
         &self.recent
     }
 
-    /// A delta was applied: its load figures include what was counted since the last ones.
+    /// A delta was applied: what workers lost is not believed any more.
     pub fn changed(&mut self, changes: &Changes) {
-        for id in &changes.loads {
-            if let Some(account) = self.own.get_mut(id) {
-                account.since = InFlight::default();
-            }
-        }
         for id in &changes.emptied {
             self.recent.forget_worker(*id);
         }
@@ -204,25 +193,26 @@ impl Ledger {
         queued_tokens / self.typical_tokens.unwrap_or(UNKNOWN_REQUEST_TOKENS).max(1.0)
     }
 
-    /// The load of a worker: the most that any source knows of, since each misses something. The engine and the control
-    /// service are late; this proxy does not see other proxies' requests.
+    /// The load of a worker: what this proxy has in flight, which is known exactly, the share of other proxies in the
+    /// control service's totals, and what the engine has from nobody known. Totals and engine figures are late; where this
+    /// proxy sends everything they add nothing.
     #[must_use]
     pub fn standing(&self, worker: &Worker) -> Standing {
-        let account = self.own.get(&worker.id);
-        let (now, since) = account.map(|account| (account.now, account.since)).unwrap_or_default();
+        let now = self.own.get(&worker.id).map(|account| account.now).unwrap_or_default();
         let peers = self.peers.get(&worker.id).copied().unwrap_or_default();
-        let here_tokens = (now.pending_tokens + peers.pending_tokens) as f32;
-        let here_requests = (now.requests + peers.requests) as f32;
+        let here_tokens = (now.pending_tokens.saturating_add(peers.pending_tokens)) as f32;
+        let here_requests = (now.requests.saturating_add(peers.requests)) as f32;
         let Some(load) = &worker.load else { return Standing { queued_tokens: here_tokens, running: here_requests } };
-        let known_tokens = here_tokens.max((load.pending_prefill_tokens.saturating_add(since.pending_tokens)) as f32);
-        let known_requests = here_requests.max((load.in_flight.saturating_add(since.requests)) as f32);
+        let proxies = load.proxies.max(1) as f32;
+        let others = (proxies - 1.0) / proxies;
         let sane = |value: f32| if value.is_finite() { value.max(0.0) } else { 0.0 };
-        let engine_requests = sane(load.queued_requests) + sane(load.running_requests);
-        // Requests that the engine queues and no filter sent.
-        let strangers = (engine_requests - known_requests).max(0.0).min(sane(load.queued_requests));
+        let strangers = sane(load.strangers);
+        let waiting_strangers = strangers.min(sane(load.queued_requests));
         Standing {
-            queued_tokens: known_tokens + strangers * UNKNOWN_REQUEST_TOKENS,
-            running: known_requests.max(engine_requests + since.requests as f32),
+            queued_tokens: here_tokens
+                + load.pending_prefill_tokens as f32 * others
+                + waiting_strangers * UNKNOWN_REQUEST_TOKENS,
+            running: here_requests + load.in_flight as f32 * others + strangers,
         }
     }
 }

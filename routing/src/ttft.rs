@@ -3,8 +3,9 @@
 //! `TTFT = base + ms_per_token * (queued prefill tokens + uncached tokens) + ms_per_running * running requests`
 //!
 //! An engine with continuous batching works through prompt tokens at a nearly constant rate, first come first served;
-//! each running request adds its share to every step. The coefficients are learned for each worker from observed first
-//! tokens by recursive least squares with exponential forgetting (Haykin, Adaptive Filter Theory, chapter 10).
+//! each running request adds its share to every step. The coefficients are learned for each worker set from observed first
+//! tokens by recursive least squares with exponential forgetting (Haykin, Adaptive Filter Theory, chapter 10), and each
+//! worker's pace beside them.
 
 use kinference_protocol::v1;
 
@@ -84,10 +85,13 @@ const WARM_UP: u32 = 16;
 const OUTLIER: f64 = 4.0;
 /// Scales that bring the features to about one, for the sake of the arithmetic.
 const SCALE: [f64; 3] = [1.0, 1000.0, 10.0];
-/// Bounds on the covariance, which would grow without end along directions that are never observed.
-const COVARIANCE: f64 = 1e4;
+/// What is not known of the weights before anything was seen, relative to the noise of one observation; also the most that
+/// is ever taken to be unknown, since forgetting would let it grow without end along directions that are not observed.
+const UNKNOWN: [f64; 3] = [16.0, 64.0, 4.0];
+/// Below this many tokens a request says nothing of what a token costs.
+const TELLING_TOKENS: f64 = 256.0;
 
-/// Learns the coefficients of one worker.
+/// Learns the coefficients of a worker set.
 #[derive(Debug, Clone)]
 pub struct Learner {
     weights: [f64; 3],
@@ -99,9 +103,9 @@ impl Default for Learner {
     fn default() -> Self {
         let start = LatencyModel::default();
         let mut covariance = [[0.0; 3]; 3];
-        for (i, row) in covariance.iter_mut().enumerate() {
+        for (i, (row, unknown)) in covariance.iter_mut().zip(UNKNOWN).enumerate() {
             for (j, cell) in row.iter_mut().enumerate() {
-                *cell = if i == j { COVARIANCE } else { 0.0 };
+                *cell = if i == j { unknown } else { 0.0 };
             }
         }
         let [base, token, running] = SCALE;
@@ -130,6 +134,10 @@ impl Learner {
             return;
         }
         let predicted = dot(&self.weights, &features);
+        let features = match features {
+            [one, tokens, running] if tokens * SCALE[1] < TELLING_TOKENS => [one, 0.0, running],
+            telling => telling,
+        };
         let target = if self.samples < WARM_UP { ttft } else { ttft.min(OUTLIER * predicted.max(1.0)) };
         let product: [f64; 3] = self.covariance.map(|row| dot(&row, &features));
         let denominator = FORGETTING + dot(&features, &product);
@@ -142,12 +150,27 @@ impl Learner {
                 *cell = (*cell - p * q / denominator) / FORGETTING;
             }
         }
-        let largest = self.covariance.iter().flatten().fold(0.0f64, |a, b| a.max(b.abs()));
-        if largest > COVARIANCE {
-            let shrink = COVARIANCE / largest;
-            self.covariance.iter_mut().flatten().for_each(|cell| *cell *= shrink);
-        }
+        self.bound_covariance();
         self.samples = self.samples.saturating_add(1);
+    }
+
+    /// Takes no more to be unknown than at the start, direction by direction.
+    fn bound_covariance(&mut self) {
+        let shrink: Vec<f64> = self
+            .covariance
+            .iter()
+            .enumerate()
+            .zip(UNKNOWN)
+            .map(|((i, row), unknown)| {
+                let variance = row.get(i).copied().unwrap_or_default();
+                if variance > unknown { (unknown / variance).sqrt() } else { 1.0 }
+            })
+            .collect();
+        for (row, by_row) in self.covariance.iter_mut().zip(&shrink) {
+            for (cell, by_column) in row.iter_mut().zip(&shrink) {
+                *cell *= by_row * by_column;
+            }
+        }
     }
 
     /// The coefficients, none negative; the defaults until there are enough observations.
@@ -163,6 +186,52 @@ impl Learner {
             // A token that costs nothing would make a loaded worker look as good as an idle one.
             ms_per_token: at_least(token / SCALE[1], 1e-4),
             ms_per_running: at_least(running / SCALE[2], 0.0),
+            samples: self.samples,
+        }
+    }
+}
+
+/// How much slower or faster one worker is than its set. Equal workers must look equal, or requests would pile onto the one
+/// that chance favoured: only a difference that lasts and matters counts.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Moving average of the logarithm of observed over predicted time.
+    log_ratio: f64,
+    samples: u32,
+}
+
+/// Weight of the newest observation in a worker's pace.
+const PACE_WEIGHT: f64 = 1.0 / 128.0;
+/// Logarithm of the smallest difference that counts: a fifth.
+const PACE_MATTERS: f64 = 0.182;
+/// Logarithm of the largest: a factor of four.
+const PACE_MOST: f64 = 1.386;
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { log_ratio: 0.0, samples: 0 }
+    }
+}
+
+impl Pace {
+    /// Learns from one request, against what its set's model predicts.
+    pub fn observe(&mut self, seen: Observation, set: &LatencyModel) {
+        let predicted = set.predict(seen.queued_tokens, seen.uncached_tokens, seen.running);
+        let ratio = f64::from(seen.ttft_ms.max(1.0)) / f64::from(predicted.max(1.0));
+        if ratio.is_finite() {
+            self.log_ratio += (ratio.ln().clamp(-PACE_MOST, PACE_MOST) - self.log_ratio) * PACE_WEIGHT;
+            self.samples = self.samples.saturating_add(1);
+        }
+    }
+
+    /// The set's model at this worker's pace.
+    #[must_use]
+    pub fn of(&self, set: LatencyModel) -> LatencyModel {
+        let factor = if self.log_ratio.abs() < PACE_MATTERS { 1.0 } else { self.log_ratio.exp() as f32 };
+        LatencyModel {
+            base_ms: set.base_ms * factor,
+            ms_per_token: set.ms_per_token * factor,
+            ms_per_running: set.ms_per_running * factor,
             samples: self.samples,
         }
     }
@@ -228,6 +297,37 @@ mod tests {
         let model = learner.model();
         assert!(close(model.predict(0.0, 100.0, 0.0), 30.0, 0.05), "{model:?}");
         assert!(model.ms_per_token > 0.0 && model.base_ms >= 0.0 && model.ms_per_running >= 0.0);
+    }
+
+    #[test]
+    fn cached_prompts_do_not_make_tokens_look_free() {
+        let truth = LatencyModel { base_ms: 30.0, ms_per_token: 0.2, ms_per_running: 1.0, samples: 0 };
+        let mut learner = Learner::default();
+        train(&mut learner, truth, 300, 4);
+        let mut state = 5;
+        for _ in 0..5000 {
+            let running = noise(&mut state) * 30.0;
+            let ttft_ms = truth.predict(0.0, 50.0, running) * (0.5 + noise(&mut state));
+            learner.observe(Observation { queued_tokens: 0.0, uncached_tokens: 50.0, running, ttft_ms });
+        }
+        assert!(close(learner.model().ms_per_token, 0.2, 0.1), "{:?}", learner.model());
+    }
+
+    #[test]
+    fn equal_workers_look_equal_and_a_slow_one_slow() {
+        let set = LatencyModel { base_ms: 30.0, ms_per_token: 0.2, ms_per_running: 1.0, samples: 100 };
+        let pace_of = |factor: f32, seed: u64| {
+            let (mut pace, mut state) = (Pace::default(), seed);
+            for _ in 0..600 {
+                let ttft_ms = set.predict(500.0, 1000.0, 5.0) * factor * (0.6 + 0.8 * noise(&mut state));
+                let (queued_tokens, uncached_tokens, running) = (500.0, 1000.0, 5.0);
+                pace.observe(Observation { queued_tokens, uncached_tokens, running, ttft_ms }, &set);
+            }
+            pace.of(set).predict(500.0, 1000.0, 5.0) / set.predict(500.0, 1000.0, 5.0)
+        };
+        assert!((1..20).all(|seed| pace_of(1.0, seed) == 1.0));
+        assert!(close(pace_of(2.0, 3), 2.0, 0.15), "{}", pace_of(2.0, 3));
+        assert_eq!(Pace::default().of(set).predict(0.0, 10.0, 1.0), set.predict(0.0, 10.0, 1.0));
     }
 
     #[test]

@@ -148,6 +148,7 @@ impl Fleet {
             }
             if let Some(good) = &good {
                 worker.remember(good, self.keep_ms, now);
+                worker.count_strangers(good, self.traffic.totals(worker.serial).in_flight);
             }
             self.urgent |= settle(worker, now);
         }
@@ -190,9 +191,10 @@ impl Fleet {
         }
         let config_dirty = std::mem::take(&mut self.config_dirty);
         let mut pushes = Vec::new();
+        let proxies = self.proxies();
         for backend in self.backends.values_mut() {
             let config = if config_dirty { config_of(backend, &self.sets) } else { None };
-            let viewer = Viewer { sets: &self.sets, workers: &self.workers, traffic: &self.traffic, now };
+            let viewer = Viewer { sets: &self.sets, workers: &self.workers, traffic: &self.traffic, proxies, now };
             pushes.extend(backend.advance(config, due, |config| viewer.view(config)));
         }
         if due {

@@ -1,6 +1,6 @@
 //! What `/status` says of policies, and of the pools whose state they ask about.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kinference_api::ObjectKey;
@@ -75,8 +75,15 @@ pub struct SignalStatus {
 }
 
 impl Fleet {
+    /// Proxies whose filters are connected.
+    pub(super) fn proxies(&self) -> u32 {
+        let ids: BTreeSet<&str> = self.filters.values().map(|filter| filter.hello.proxy_id.as_str()).collect();
+        u32::try_from(ids.len()).unwrap_or(u32::MAX)
+    }
+
     pub(super) fn viewer(&self, now: u64) -> Viewer<'_> {
-        Viewer { sets: &self.sets, workers: &self.workers, traffic: &self.traffic, now }
+        let proxies = self.proxies();
+        Viewer { sets: &self.sets, workers: &self.workers, traffic: &self.traffic, proxies, now }
     }
 
     pub(super) fn pool_statuses(&self, backend: &Backend, now: u64) -> BTreeMap<String, PoolStatus> {

@@ -136,7 +136,11 @@ impl Fleet {
         let Some(worker) = self.workers.get_mut(&first.worker).filter(|worker| worker.serial == first.serial) else {
             return;
         };
-        worker.learner.observe(first.observation());
+        if let Some(set) = self.sets.get_mut(&worker.wanted.name.set) {
+            let seen = first.observation();
+            worker.pace.observe(seen, &set.learner.model());
+            set.learner.observe(seen);
+        }
         self.metrics.first_token_seen(&worker.wanted.name.set, first.predicted_ms, first.after_ms);
     }
 }

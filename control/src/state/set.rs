@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kinference_api::compile::{TokenizerSource, WorkerSetAssets, WorkerSetSpec, WorkersSpec};
 use kinference_protocol::v1::{self, PrefixMode};
 use kinference_routing::template::ChatTemplate;
+use kinference_routing::ttft::Learner;
 
 use super::Model;
 use super::fidelity::{Checked, Verdict, together};
@@ -36,12 +37,24 @@ pub(super) struct Set {
     pub(super) verdict: Option<Verdict>,
     block_tokens: Option<u32>,
     bytes_per_token: Option<f32>,
+    /// Learns what its workers have in common.
+    pub(super) learner: Learner,
 }
 
 impl Set {
     pub(super) fn new(id: u32, spec: WorkerSetSpec, model: Model) -> Self {
         let template = template(&spec, &model);
-        Self { id, spec, model, template, generation: 0, verdict: None, block_tokens: None, bytes_per_token: None }
+        Self {
+            id,
+            spec,
+            model,
+            template,
+            generation: 0,
+            verdict: None,
+            block_tokens: None,
+            bytes_per_token: None,
+            learner: Learner::default(),
+        }
     }
 
     /// Takes a new specification. True when what checks compare changed.

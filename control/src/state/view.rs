@@ -23,6 +23,8 @@ pub(super) struct Viewer<'f> {
     pub(super) sets: &'f BTreeMap<ObjectKey, Set>,
     pub(super) workers: &'f BTreeMap<u32, Worker>,
     pub(super) traffic: &'f Traffic,
+    /// Proxies whose filters report.
+    pub(super) proxies: u32,
     pub(super) now: u64,
 }
 
@@ -53,7 +55,9 @@ impl Viewer<'_> {
 
     /// A worker without its signals.
     pub(super) fn worker(&self, worker: &Worker) -> v1::Worker {
-        worker.wire(self.traffic.totals(worker.serial), self.interval(worker), self.now)
+        let model = self.sets.get(&worker.wanted.name.set).map(|set| set.learner.model()).unwrap_or_default();
+        let totals = self.traffic.totals(worker.serial);
+        worker.wire(totals, self.proxies, model, self.interval(worker), self.now)
     }
 
     /// The present values of signals over the ready workers of some sets, rounded.

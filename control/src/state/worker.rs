@@ -1,12 +1,13 @@
 //! One worker: its place, its health, and what is learned of it.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use kinference_api::ObjectKey;
 use kinference_api::compile::{KvPorts, WorkerSetSpec, WorkersSpec};
 use kinference_protocol::v1::{self, Signal, WorkerState};
 use kinference_routing::signals::{History, Sample};
-use kinference_routing::ttft::Learner;
+use kinference_routing::ttft::{LatencyModel, Pace};
 use serde::Serialize;
 
 use super::fidelity::Checked;
@@ -91,6 +92,9 @@ pub struct EventHealth {
     pub restarts: u64,
 }
 
+/// Reads of the metrics that must agree on requests that no filter sent.
+const STRANGER_READS: usize = 4;
+
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) id: u32,
@@ -103,7 +107,10 @@ pub(super) struct Worker {
     pub(super) health: Health,
     pub(super) events: EventHealth,
     pub(super) checked: Checked,
-    pub(super) learner: Learner,
+    /// How it compares to its set.
+    pub(super) pace: Pace,
+    /// Requests that no filter sent, at the newest reads of the metrics.
+    strangers: VecDeque<f32>,
     /// State at the last look, to notice changes.
     pub(super) last_state: WorkerState,
     /// The event stream noticed a restart since the newest good read of the metrics.
@@ -123,7 +130,8 @@ impl Worker {
             health: Health::default(),
             events: EventHealth::default(),
             checked: Checked::default(),
-            learner: Learner::default(),
+            pace: Pace::default(),
+            strangers: VecDeque::new(),
             last_state: WorkerState::Unknown,
             events_restarted: false,
             history: History::default(),
@@ -144,7 +152,7 @@ impl Worker {
         })
     }
 
-    pub(super) fn load(&self, totals: Totals, interval_ms: u64, now: u64) -> v1::Load {
+    pub(super) fn load(&self, totals: Totals, proxies: u32, interval_ms: u64, now: u64) -> v1::Load {
         let seen = self.health.metrics(interval_ms, now);
         let figure = |value: Option<f64>| value.unwrap_or_default() as f32;
         v1::Load {
@@ -154,6 +162,18 @@ impl Worker {
             kv_cache_usage: figure(seen.and_then(|seen| seen.kv_usage)),
             pending_prefill_tokens: u32::try_from(totals.pending_prefill).unwrap_or(u32::MAX),
             in_flight: totals.in_flight,
+            proxies,
+            strangers: self.strangers.iter().copied().reduce(f32::min).unwrap_or_default(),
+        }
+    }
+
+    /// Compares what the engine has with what filters say that they sent. Reports and reads are never of the same moment,
+    /// so only what several reads agree on counts.
+    pub(super) fn count_strangers(&mut self, figures: &RankMetrics, in_flight: u32) {
+        let has = figures.waiting.unwrap_or_default() + figures.running.unwrap_or_default();
+        self.strangers.push_back((has - f64::from(in_flight)).max(0.0) as f32);
+        if self.strangers.len() > STRANGER_READS {
+            self.strangers.pop_front();
         }
     }
 
@@ -187,7 +207,14 @@ impl Worker {
         values
     }
 
-    pub(super) fn wire(&self, totals: Totals, interval_ms: u64, now: u64) -> v1::Worker {
+    pub(super) fn wire(
+        &self,
+        totals: Totals,
+        proxies: u32,
+        model: LatencyModel,
+        interval_ms: u64,
+        now: u64,
+    ) -> v1::Worker {
         v1::Worker {
             id: self.id,
             worker_set: self.set_id,
@@ -195,8 +222,8 @@ impl Worker {
             address: self.wanted.address.to_string(),
             state: self.health.state(now).into(),
             data_parallel_rank: self.wanted.rank,
-            load: Some(self.load(totals, interval_ms, now)),
-            latency: Some(self.learner.model().into()),
+            load: Some(self.load(totals, proxies, interval_ms, now)),
+            latency: Some(self.pace.of(model).into()),
             ..Default::default()
         }
     }

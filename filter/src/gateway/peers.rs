@@ -27,6 +27,8 @@ const ALIVE_MS: u64 = 20_000;
 const PACE_MS: u64 = 1;
 /// Time between two looks at the list.
 const LIST_MS: u64 = 1_000;
+/// Where the first VM of a process leaves the process's number.
+const PROCESS: &str = "kinference.process";
 /// Attempts to add oneself to the list while others do the same.
 const ATTEMPTS: u64 = 16;
 
@@ -70,6 +72,16 @@ impl Peers {
             }
         }
         self.list(host, millis(now));
+    }
+
+    /// The number of the proxy's process, the same for all its VMs and different for any other. Whoever finds none makes one
+    /// up; when several do at once the last one stands, so it is read some time after [`join`](Self::join).
+    pub fn process(&self, host: &dyn Host) -> u64 {
+        let known = host.shared(PROCESS).and_then(|(bytes, _)| Some(u64::from_le_bytes(*bytes.first_chunk::<8>()?)));
+        known.unwrap_or_else(|| {
+            host.share(PROCESS, &self.id.to_le_bytes(), 0);
+            self.id
+        })
     }
 
     /// This VM's number.

@@ -601,6 +601,14 @@ pub struct Load {
     /// Requests that filters sent and that have not finished.
     #[prost(uint32, tag = "6")]
     pub in_flight: u32,
+    /// Proxies whose filters report. A filter knows exactly what its own proxy has in flight, so it takes only the share of
+    /// the others from these totals, which are late.
+    #[prost(uint32, tag = "7")]
+    pub proxies: u32,
+    /// Requests that the engine works on or queues and that no filter sent, as long as they stay: the least of the last
+    /// second.
+    #[prost(float, tag = "8")]
+    pub strangers: f32,
 }
 /// Predicted TTFT in ms = base_ms + ms_per_token * (queued prefill tokens + uncached tokens) + ms_per_running * running.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]

@@ -231,7 +231,7 @@ fn no_metrics_is_the_worst_score_and_unready_is_none() {
         .change(0, |worker| worker.state = v1::WorkerState::Unknown.into())
         .change(1, |worker| worker.load = Some(v1::Load::default()))
         .change(2, |worker| worker.state = v1::WorkerState::Unready.into())
-        .change(3, |worker| worker.load.as_mut().unwrap().running_requests = 500.0);
+        .change(3, |worker| worker.load.as_mut().unwrap().strangers = 500.0);
     let choice = world.decide(&Ledger::default(), "m", &text).result.unwrap();
     assert_eq!(choice.workers(), [3, 1, 0]);
     let world = world.change(3, |worker| worker.state = v1::WorkerState::Unready.into());

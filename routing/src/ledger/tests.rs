@@ -15,6 +15,7 @@ fn load(queued: f32, running: f32, pending: u32, in_flight: u32) -> Option<v1::L
         kv_cache_usage: 0.5,
         pending_prefill_tokens: pending,
         in_flight,
+        ..v1::Load::default()
     })
 }
 
@@ -49,26 +50,28 @@ fn a_first_token_that_nobody_sees_is_taken_to_have_come() {
 }
 
 #[test]
-fn the_control_service_and_this_filter_are_not_counted_twice() {
+fn other_proxies_count_by_their_share_and_this_one_exactly() {
     let mut ledger = Ledger::default();
     let _ticket = ledger.sent(1, 1000);
-    // The control service has heard of this request, and of another one of another proxy.
-    ledger.changed(&Changes { loads: vec![1], emptied: vec![] });
-    let heard = worker(load(0.0, 2.0, 1500, 2));
-    assert_eq!(ledger.standing(&heard), Standing { queued_tokens: 1500.0, running: 2.0 });
-    let _second = ledger.sent(1, 200);
-    assert_eq!(ledger.standing(&heard), Standing { queued_tokens: 1700.0, running: 3.0 });
+    let alone = worker(load(0.0, 2.0, 1500, 2));
+    assert_eq!(ledger.standing(&alone), Standing { queued_tokens: 1000.0, running: 1.0 });
+    let mut shared = load(0.0, 2.0, 1500, 2);
+    shared.as_mut().unwrap().proxies = 3;
+    let standing = ledger.standing(&worker(shared));
+    assert!((standing.queued_tokens - 2000.0).abs() < 0.5 && (standing.running - 2.333).abs() < 0.01, "{standing:?}");
 }
 
 #[test]
 fn peers_and_strangers_count_too() {
     let mut ledger = Ledger::default();
     ledger.set_peers(BTreeMap::from([(1, InFlight { pending_tokens: 300, requests: 2 })]));
-    assert_eq!(ledger.standing(&worker(load(0.0, 0.0, 0, 0))), Standing { queued_tokens: 300.0, running: 2.0 });
+    assert_eq!(ledger.standing(&worker(load(9.0, 9.0, 0, 0))), Standing { queued_tokens: 300.0, running: 2.0 });
     assert_eq!(ledger.standing(&worker(None)), Standing { queued_tokens: 300.0, running: 2.0 });
-    // Four requests wait at the engine that no filter has sent, besides the two that run.
-    let standing = ledger.standing(&worker(load(4.0, 2.0, 0, 0)));
-    assert_eq!(standing, Standing { queued_tokens: 300.0 + 4.0 * UNKNOWN_REQUEST_TOKENS, running: 6.0 });
+    // Five requests are at the engine that no filter sent, and four of them wait.
+    let mut strange = load(4.0, 3.0, 0, 0);
+    strange.as_mut().unwrap().strangers = 5.0;
+    let standing = ledger.standing(&worker(strange));
+    assert_eq!(standing, Standing { queued_tokens: 300.0 + 4.0 * UNKNOWN_REQUEST_TOKENS, running: 7.0 });
 }
 
 #[test]

@@ -91,8 +91,6 @@ pub enum Outcome {
 /// What a delta changed that local knowledge hangs on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Workers whose load is news.
-    pub loads: Vec<u32>,
     /// Workers that are gone, or hold nothing any more.
     pub emptied: Vec<u32>,
 }
@@ -272,7 +270,6 @@ fn changes(sections: &v1::Sections) -> Changes {
     let mut changes = Changes::default();
     if let Some(workers) = &sections.workers {
         changes.emptied.extend(&workers.removed);
-        changes.loads.extend(workers.upsert.iter().map(|worker| worker.id));
     }
     for clear in sections.prefix.iter().flat_map(|prefix| &prefix.clears) {
         let cleared = (0..PAGE_WORKERS).filter(|bit| clear.workers >> bit & 1 == 1);

@@ -102,7 +102,7 @@ fn removed_workers_take_their_prefixes_along() {
     let removal = v1::Workers { upsert: vec![worker(0, 1)], removed: vec![1], ..v1::Workers::default() };
     let sections = v1::Sections { workers: Some(removal), ..v1::Sections::default() };
     let outcome = replica.apply(delta(9, 8, sections)).unwrap();
-    assert_eq!(outcome, Outcome::Delta(Changes { loads: vec![0], emptied: vec![1] }));
+    assert_eq!(outcome, Outcome::Delta(Changes { emptied: vec![1] }));
     let snapshot = replica.current().unwrap();
     assert_eq!(snapshot.index.get(0, 5).unwrap().workers, place(0).1);
     assert!(!snapshot.workers.contains_key(&1));
