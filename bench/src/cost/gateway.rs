@@ -50,23 +50,25 @@ pub struct Point {
     pub kb: usize,
     /// Requests at any time.
     pub concurrency: usize,
-    /// Envoy alone.
-    pub bare: Figures,
-    /// Envoy with our filter, and workers that publish what each prompt stores and evicts.
-    pub kinference: Figures,
-    /// Envoy with our filter, and workers that hold the shared prefixes and publish no more.
-    pub quiet: Figures,
-    /// What the filter adds to the time to the first bytes, in milliseconds: medians of the runs' differences.
-    pub added_ms: Quantiles,
-    /// The same when nothing is published.
-    pub quiet_added_ms: Quantiles,
+    /// Workers hold the shared prefixes and publish no more.
+    pub quiet: Pair,
+    /// Workers publish what each prompt stores and evicts. Nobody listens when Envoy is alone.
+    pub events: Pair,
 }
 
-/// What one load did in one run: through the bare Envoy, and through the filter with and without new events.
-type Arms<T> = [T; 3];
-const BARE: usize = 0;
-const OURS: usize = 1;
-const QUIET: usize = 2;
+/// Both arms.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Pair {
+    /// Envoy alone.
+    pub bare: Figures,
+    /// Envoy with our filter.
+    pub kinference: Figures,
+    /// What the filter adds to the time to the first bytes, in milliseconds: medians of the runs' differences.
+    pub added_ms: Quantiles,
+}
+
+/// All load points of one run through one arm: without events, and with them.
+type Measured = [Vec<Figures>; 2];
 
 /// Memory after the load, in MB of 1,000,000 bytes; medians over runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -99,16 +101,16 @@ pub(super) async fn measure(
     extent: Extent,
     say: &mut dyn FnMut(&str),
 ) -> Result<(Vec<Point>, Held), CostError> {
-    let mut runs: Vec<Arms<Vec<Figures>>> = Vec::new();
+    let mut runs: Vec<[Measured; 2]> = Vec::new();
     let mut held = Vec::new();
     for run in 0..extent.runs {
-        let mut arms: Arms<Vec<Figures>> = Default::default();
+        let mut arms: [Measured; 2] = Default::default();
         let mut memory = Held::default();
         // Every other run the other way round, so that a machine that warms up or is slowed down favours none.
-        let order = if run % 2 == 0 { ARMS } else { [ARMS[1], ARMS[0]] };
+        let order = if run % 2 == 0 { [0, 1] } else { [1, 0] };
         for arm in order {
-            say(&format!("gateway, run {} of {}: {}", run + 1, extent.runs, name(arm)));
-            measure_arm(bed, arm, extent.time, &mut arms, &mut memory).await?;
+            say(&format!("gateway, run {} of {}: {}", run + 1, extent.runs, name(ARMS[arm])));
+            arms[arm] = measure_arm(bed, ARMS[arm], extent.time, &mut memory).await?;
         }
         runs.push(arms);
         held.push(memory);
@@ -132,26 +134,20 @@ fn name(balancing: Balancing) -> &'static str {
     }
 }
 
-async fn measure_arm(
-    bed: &Bed,
-    arm: Balancing,
-    time: Duration,
-    arms: &mut Arms<Vec<Figures>>,
-    held: &mut Held,
-) -> Result<(), CostError> {
+async fn measure_arm(bed: &Bed, arm: Balancing, time: Duration, held: &mut Held) -> Result<Measured, CostError> {
     let mut rig = bed.rig(arm, WORKERS).await?;
     let client = rig.stack.client();
+    let mut measured = Measured::default();
     for kb in SIZES {
         for concurrency in CONCURRENCIES {
             let load =
                 Load { bytes: kb * 1024, concurrency, time, chunks: CHUNKS, pace_ms: 0, usage: false, events: true };
-            // Connections, caches, and the filter's compilation by V8.
+            // Connections, the shared prefixes, and the filter's compilation by V8.
             drive(&client, &bed.corpus, Load { time: time / 5, ..load }).await?;
-            let loads: &[(usize, bool)] =
-                if arm == Balancing::Kinference { &[(OURS, true), (QUIET, false)] } else { &[(BARE, true)] };
-            for (place, events) in loads {
-                let (driven, cpu) = spent(&rig.stack, &client, bed, Load { events: *events, ..load }).await?;
-                arms[*place].push(figures(&driven, cpu));
+            calm(&rig.stack).await;
+            for (place, events) in measured.iter_mut().zip([false, true]) {
+                let (driven, cpu) = spent(&rig.stack, &client, bed, Load { events, ..load }).await?;
+                place.push(figures(&driven, cpu));
             }
         }
     }
@@ -167,7 +163,7 @@ async fn measure_arm(
         }
         Balancing::Random | Balancing::RoundRobin => held.envoy_bare_mb = mb(memory.envoy),
     }
-    Ok(())
+    Ok(measured)
 }
 
 /// Sends a load, and gives the processor time that it took.
@@ -216,11 +212,17 @@ fn figures(driven: &Driven, cpu: Cpu) -> Figures {
     }
 }
 
-fn point(kb: usize, concurrency: usize, runs: &[Arms<Vec<Figures>>], at: usize) -> Point {
-    let runs: Vec<Arms<&Figures>> =
-        runs.iter().filter_map(|[a, b, c]| Some([a.get(at)?, b.get(at)?, c.get(at)?])).collect();
+fn point(kb: usize, concurrency: usize, runs: &[[Measured; 2]], at: usize) -> Point {
+    let of = |events: usize| {
+        let figures = |arm: &Measured| arm[events].get(at).cloned();
+        pair(&runs.iter().filter_map(|[bare, ours]| Some([figures(bare)?, figures(ours)?])).collect::<Vec<_>>())
+    };
+    Point { kb, concurrency, quiet: of(0), events: of(1) }
+}
+
+fn pair(runs: &[[Figures; 2]]) -> Pair {
     let arm = |arm: usize| {
-        let of = |field: fn(&Figures) -> f64| median(runs.iter().map(|run| field(run[arm])));
+        let of = |field: fn(&Figures) -> f64| median(runs.iter().map(|run| field(&run[arm])));
         Figures {
             first_ms: Quantiles { p50: of(|f| f.first_ms.p50), p95: of(|f| f.first_ms.p95) },
             whole_ms: Quantiles { p50: of(|f| f.whole_ms.p50), p95: of(|f| f.whole_ms.p95) },
@@ -230,19 +232,9 @@ fn point(kb: usize, concurrency: usize, runs: &[Arms<Vec<Figures>>], at: usize) 
             requests: runs.iter().map(|run| run[arm].requests).sum(),
         }
     };
-    let added = |arm: usize| {
-        let of = |field: fn(&Figures) -> f64| median(runs.iter().map(|run| field(run[arm]) - field(run[BARE])));
-        Quantiles { p50: of(|f| f.first_ms.p50), p95: of(|f| f.first_ms.p95) }
-    };
-    Point {
-        kb,
-        concurrency,
-        bare: arm(BARE),
-        kinference: arm(OURS),
-        quiet: arm(QUIET),
-        added_ms: added(OURS),
-        quiet_added_ms: added(QUIET),
-    }
+    let added = |field: fn(&Figures) -> f64| median(runs.iter().map(|[bare, ours]| field(ours) - field(bare)));
+    let added_ms = Quantiles { p50: added(|f| f.first_ms.p50), p95: added(|f| f.first_ms.p95) };
+    Pair { bare: arm(0), kinference: arm(1), added_ms }
 }
 
 #[cfg(test)]
@@ -257,12 +249,13 @@ mod tests {
             ..Figures::default()
         };
         // A slow second run slows both arms: what is added in it is little.
-        let runs = [(1.0, 1.2), (5.0, 5.1), (1.1, 1.4)]
-            .map(|(bare, ours)| [vec![figures(bare, 10)], vec![figures(ours, 20)], vec![figures(ours - 0.1, 30)]]);
-        let point = point(4, 1, &runs, 0);
-        assert_eq!((point.bare.first_ms.p50, point.kinference.first_ms.p50), (1.1, 1.4));
-        assert!((point.added_ms.p50 - 0.2).abs() < 1e-9 && (point.added_ms.p95 - 0.4).abs() < 1e-9);
-        assert!((point.quiet_added_ms.p50 - 0.1).abs() < 1e-9);
-        assert_eq!((point.bare.requests, point.kinference.requests, point.quiet.requests), (30, 60, 90));
+        let runs = [(1.0, 1.2), (5.0, 5.1), (1.1, 1.4)].map(|(bare, ours)| {
+            [[vec![figures(bare, 1)], vec![figures(bare, 10)]], [vec![figures(bare, 2)], vec![figures(ours, 20)]]]
+        });
+        let Point { quiet, events, .. } = point(4, 1, &runs, 0);
+        assert_eq!((events.bare.first_ms.p50, events.kinference.first_ms.p50), (1.1, 1.4));
+        assert!((events.added_ms.p50 - 0.2).abs() < 1e-9 && (events.added_ms.p95 - 0.4).abs() < 1e-9);
+        assert_eq!((events.bare.requests, events.kinference.requests), (30, 60));
+        assert_eq!((quiet.added_ms.p50, quiet.bare.requests, quiet.kinference.requests), (0.0, 3, 6));
     }
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 pub use decision::Decision;
 pub use error::CostError;
-pub use gateway::{Figures, Held, Point, Quantiles};
+pub use gateway::{Figures, Held, Pair, Point, Quantiles};
 pub use idle::Idle;
 pub use ingest::{Index, Ingest};
 pub use lag::Lag;
@@ -76,7 +76,7 @@ pub async fn measure(plan: &Plan, mut say: impl FnMut(&str)) -> Result<Report, C
         report.decisions = decision::measure(&bed, scaled(2500, 700), say).await?;
     }
     if wanted(Part::Gateway) {
-        let extent = gateway::Extent { runs: plan.runs, time: scaled(2500, 700) };
+        let extent = gateway::Extent { runs: plan.runs, time: scaled(2000, 700) };
         let (points, held) = gateway::measure(&bed, extent, say).await?;
         (report.gateway, report.memory) = (points, Some(held));
     }

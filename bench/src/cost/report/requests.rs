@@ -1,6 +1,6 @@
 //! Requests with and without the filter, held against peers.
 
-use super::super::gateway::{Figures, Point, Quantiles};
+use super::super::gateway::{Pair, Point, Quantiles};
 use super::super::peers::{GOALS, SMG};
 use super::{Section, or_unknown, picker, times};
 use crate::load::figure;
@@ -15,10 +15,10 @@ pub(super) enum Events {
 }
 
 impl Events {
-    fn figures(self, point: &Point) -> (&Figures, Quantiles) {
+    fn pair(self, point: &Point) -> &Pair {
         match self {
-            Self::New => (&point.kinference, point.added_ms),
-            Self::Quiet => (&point.quiet, point.quiet_added_ms),
+            Self::New => &point.events,
+            Self::Quiet => &point.quiet,
         }
     }
 }
@@ -27,8 +27,7 @@ impl Events {
 pub(super) fn requests(points: &[Point], events: Events) -> Section {
     let pair = |of: Quantiles| format!("{} / {}", figure(of.p50), figure(of.p95));
     let row = |point: &Point| {
-        let bare = &point.bare;
-        let (ours, added) = events.figures(point);
+        let Pair { bare, kinference: ours, added_ms } = events.pair(point);
         let peer = picker(point.kb, point.concurrency);
         let picker_adds = peer.map(|peer| match events {
             Events::New => figure(peer.precise.p50_ms - peer.bare_ms[0]),
@@ -45,7 +44,7 @@ pub(super) fn requests(points: &[Point], events: Events) -> Section {
             format!("{} KB, {}", point.kb, point.concurrency),
             pair(bare.first_ms),
             pair(ours.first_ms),
-            pair(added),
+            pair(*added_ms),
             times(ours.first_ms.p50 / bare.first_ms.p50),
             or_unknown(picker_adds),
             smg.map_or_else(|| "-".to_owned(), figure),
@@ -81,7 +80,7 @@ pub(super) fn requests(points: &[Point], events: Events) -> Section {
             title: "Requests, with KV events: time to first byte, and throughput",
             header,
             rows,
-            remark: "The same, but workers publish for each prompt what an engine would: its new blocks, and as many evicted ones. llm-d's \
+            remark: "The same, but workers publish for each prompt what an engine would: its new blocks, and as many evicted ones; bare Envoy's workers too. llm-d's \
                      picker follows events too (its precise mode)."
                 .into(),
         },
@@ -91,7 +90,7 @@ pub(super) fn requests(points: &[Point], events: Events) -> Section {
 /// Processor time of requests.
 pub(super) fn processor(points: &[Point], events: Events) -> Section {
     let row = |point: &Point| {
-        let (bare, (ours, _)) = (&point.bare, events.figures(point));
+        let Pair { bare, kinference: ours, .. } = events.pair(point);
         let total = ours.envoy_cpu_s + ours.control_cpu_s;
         let peer = picker(point.kb, point.concurrency).map(|peer| match events {
             Events::New => peer.precise.cpu_s,

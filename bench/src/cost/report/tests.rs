@@ -1,4 +1,4 @@
-use super::super::gateway::{Figures, Quantiles};
+use super::super::gateway::{Figures, Pair, Quantiles};
 use super::*;
 
 fn report() -> Report {
@@ -8,15 +8,12 @@ fn report() -> Report {
         envoy_cpu_s: cpu,
         ..Figures::default()
     };
-    let point = |kb, concurrency| Point {
-        kb,
-        concurrency,
+    let pair = |p50: f64, cpu| Pair {
         bare: figures(1.0, 0.4),
-        kinference: figures(1.25, 0.95),
-        quiet: figures(1.125, 0.9),
-        added_ms: Quantiles { p50: 0.25, p95: 0.5 },
-        quiet_added_ms: Quantiles { p50: 0.125, p95: 0.25 },
+        kinference: figures(p50, cpu),
+        added_ms: Quantiles { p50: p50 - 1.0, p95: 2.0 * p50 - 2.0 },
     };
+    let point = |kb, concurrency| Point { kb, concurrency, quiet: pair(1.125, 0.9), events: pair(1.25, 0.95) };
     let ingest = |filters| Ingest { kind: "prefill", filters, cpu_s: 1.0 + filters as f64, ..Ingest::default() };
     Report {
         runs: 3,
