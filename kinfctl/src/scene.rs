@@ -191,6 +191,9 @@ fn worker(id: u32, actor: &Actor, fleet: &FleetSpec) -> v1::Worker {
             kv_cache_usage: figure(state.kv_cache_usage) as f32,
             pending_prefill_tokens: 0,
             in_flight: 0,
+            // What a state says of an engine is there without any filter having sent it.
+            strangers: (figure(state.queued_requests) + figure(state.running_requests)) as f32,
+            ..v1::Load::default()
         }),
         latency: Some(LatencyModel::default().into()),
         signals: history(state, signals::longest(&fleet.signals)).values(&fleet.signals, NOW_MS),
