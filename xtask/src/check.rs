@@ -37,7 +37,10 @@ pub(crate) fn test(root: &Path, only: &[Stage]) -> Result<()> {
     for stage in ALL.into_iter().filter(|stage| only.is_empty() || only.contains(stage)) {
         step(&format!("{stage:?} tests ({} s so far)", start.elapsed().as_secs()));
         match stage {
-            Stage::Unit => cargo(root, ["test", "--workspace", "--lib", "--bins"])?,
+            Stage::Unit => {
+                let args = ["test", "--workspace", "--lib", "--bins", "--test", "cli", "--test", "policies"];
+                status(cargo_command(root, args).env("ENVOY", &envoy))?;
+            }
             Stage::Wasm => cargo(root, ["test", "--workspace", "--test", "filter"])?,
             Stage::Fuel => program(root, "fuel", &[])?,
             Stage::Truth => program(root, "kinference-truth", &[])?,
