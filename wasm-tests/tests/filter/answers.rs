@@ -240,7 +240,7 @@ fn a_dead_worker_costs_no_request_and_is_avoided() {
 fn a_request_that_moved_is_in_flight_where_it_went() {
     let fleet = Fleet::new(2);
     let mut proxy = serving(&fleet);
-    let request = Request::completion(MODEL, &"x".repeat(40_000));
+    let request = Request::chat(MODEL, &"x".repeat(40_000));
     let (dead, exchange) = send_to_dead_worker(&fleet, &mut proxy, &request);
     proxy.response_headers(exchange, &Answer::events(&[]).headers, false);
     let other = 1 - dead;
@@ -248,8 +248,25 @@ fn a_request_that_moved_is_in_flight_where_it_went() {
     proxy.set_host(&fleet.workers[dead as usize].address, true);
     proxy.advance(6_000);
     assert!(proxy.push(0, &fleet.heartbeat()));
-    let next = proxy.send(0, &Request::completion(MODEL, &"y".repeat(40_000)));
+    let next = proxy.send(0, &Request::chat(MODEL, &"y".repeat(40_000)));
     assert_ne!(worker_of(&fleet, &proxy.forwarded(next).unwrap().address), other);
+}
+
+#[test]
+fn a_whole_answer_is_not_queued_prefill_until_its_end() {
+    let fleet = Fleet::new(1);
+    let mut proxy = serving(&fleet);
+    reports(&mut proxy);
+    let exchange = proxy.send(0, &Request::completion(MODEL, &"x".repeat(4_000)));
+    let estimated: Vec<_> = reports(&mut proxy)
+        .into_iter()
+        .filter_map(|report| match report.event {
+            Some(v1::report::Event::FirstToken(first)) => Some(first.estimated),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(estimated, [true]);
+    proxy.answer(exchange, &Answer::json(200, JSON));
 }
 
 #[test]

@@ -97,7 +97,8 @@ fn a_burst_of_different_prompts_spreads_evenly() {
 #[test]
 fn a_loaded_worker_is_avoided_and_an_unknown_load_is_the_worst() {
     let mut fleet = Fleet::new(3);
-    fleet.workers[0].load = Some(v1::Load { known: true, pending_prefill_tokens: 50_000, ..v1::Load::default() });
+    fleet.workers[0].load =
+        Some(v1::Load { known: true, pending_prefill_tokens: 50_000, proxies: 2, ..v1::Load::default() });
     fleet.workers[1].load = None;
     let mut proxy = serving(&fleet);
     for i in 0..10 {
@@ -108,7 +109,8 @@ fn a_loaded_worker_is_avoided_and_an_unknown_load_is_the_worst() {
     }
     // The load moves.
     fleet.workers[0].load = Some(v1::Load { known: true, ..v1::Load::default() });
-    fleet.workers[2].load = Some(v1::Load { known: true, queued_requests: 100.0, ..v1::Load::default() });
+    fleet.workers[2].load =
+        Some(v1::Load { known: true, queued_requests: 100.0, strangers: 100.0, ..v1::Load::default() });
     let delta = fleet.workers_delta(&[0, 2]);
     assert!(proxy.push(0, &delta));
     let exchange = proxy.send(0, &Request::chat(MODEL, "hi"));

@@ -199,7 +199,7 @@ fn a_rank_is_asked_for() {
         let mut worker = worker(rank, 1);
         worker.address = "[fd00::8]:8000".into();
         worker.data_parallel_rank = Some(rank);
-        worker.load.as_mut().unwrap().queued_requests = if rank == 0 { 50.0 } else { 0.0 };
+        worker.load.as_mut().unwrap().strangers = if rank == 0 { 50.0 } else { 0.0 };
         fleet.workers.push(worker);
     }
     let mut proxy = serving(&fleet);
