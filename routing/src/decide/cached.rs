@@ -39,7 +39,9 @@ pub(super) fn of_set(
         while alive != 0 {
             let Some(hash) = chunks.get(index) else { break };
             let entry = snapshot.index.get(page, hash);
-            let holders = alive & (entry.map_or(0, |entry| entry.workers) | recent.workers(page, hash, now_ms));
+            let told = alive & entry.map_or(0, |entry| entry.workers);
+            // What was just sent matters only where the engines have not said so themselves.
+            let holders = if told == alive { told } else { told | (alive & recent.workers(page, hash, now_ms)) };
             drop_out(page, alive & !holders, reached, &mut held);
             alive = holders;
             if alive == 0 {
