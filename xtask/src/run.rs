@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -19,6 +20,29 @@ pub(crate) fn status(command: &mut Command) -> Result<()> {
         bail!("{name} failed ({status})");
     }
     Ok(())
+}
+
+/// Runs a command that is silent for minutes, and says every half minute that it still runs.
+pub(crate) fn patiently(command: &mut Command) -> Result<()> {
+    const EVERY: Duration = Duration::from_secs(30);
+    let name = command.get_program().to_string_lossy().into_owned();
+    let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+    let start = Instant::now();
+    let mut said = 0;
+    loop {
+        if let Some(status) = child.try_wait().with_context(|| format!("cannot wait for {name}"))? {
+            if !status.success() {
+                bail!("{name} failed ({status})");
+            }
+            return Ok(());
+        }
+        let elapsed = start.elapsed();
+        if elapsed.as_secs() / EVERY.as_secs() > said {
+            said = elapsed.as_secs() / EVERY.as_secs();
+            println!("   still at it after {} s", elapsed.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 /// Runs cargo in the repository.

@@ -1,4 +1,8 @@
-//! What a machine lacks to build and run: the wasm target and Envoy.
+//! What a machine lacks to build, run and test: the wasm target and Envoy; for more tests a Kubernetes API server, Helm,
+//! istiod.
+
+mod go;
+pub(crate) mod kubernetes;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

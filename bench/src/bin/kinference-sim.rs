@@ -35,6 +35,9 @@ struct Arguments {
     /// Address to bind [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     host: Option<IpAddr>,
+    /// Give worker i the address HOST + i and all of them the same ports, as Pods have
+    #[arg(long)]
+    own_addresses: bool,
     /// HTTP port of worker 0, worker i has this plus i; 0: free ports [default: 18200]
     #[arg(long, value_name = "PORT")]
     http_port: Option<u16>,
@@ -129,6 +132,7 @@ impl Arguments {
         config.topic = self.topic.or(config.topic);
         config.lora_modules.extend(self.lora_modules);
         config.refuse.extend(self.refuse);
+        config.own_addresses |= self.own_addresses;
         if self.instant {
             config.time_scale = 0.0;
         }

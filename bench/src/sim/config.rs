@@ -1,6 +1,6 @@
 //! Settings of a simulated fleet.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,6 +20,9 @@ pub struct Config {
     pub workers: usize,
     /// Address that all sockets bind, and the host part of the default event topic.
     pub host: IpAddr,
+    /// Whether worker i has the address `host` + i to itself, with the same ports as all others, as Pods have. Otherwise all
+    /// share one address and differ in their ports. On Linux all of 127.0.0.0/8 can be bound.
+    pub own_addresses: bool,
     /// OpenAI HTTP port of worker 0; 0 gives every worker a free port of its own.
     pub http_port: u16,
     /// Port of worker 0's KV event publisher; 0 gives every worker a free port.
@@ -78,6 +81,7 @@ impl Default for Config {
         Self {
             workers: 3,
             host: IpAddr::from([127, 0, 0, 1]),
+            own_addresses: false,
             http_port: 18200,
             kv_port: 18300,
             replay_port: 18400,
@@ -123,7 +127,7 @@ impl Config {
         for (name, port) in
             [("http-port", self.http_port), ("kv-port", self.kv_port), ("replay-port", self.replay_port)]
         {
-            if usize::from(port) + self.workers - 1 > usize::from(u16::MAX) {
+            if !self.own_addresses && usize::from(port) + self.workers - 1 > usize::from(u16::MAX) {
                 return fail(format!(
                     "{name} {port} plus {} workers goes past port 65535; use a lower port",
                     self.workers
@@ -147,6 +151,12 @@ impl Config {
                 "num-blocks is {}; it must be 2 to {} (the first block is reserved)",
                 self.num_blocks,
                 1 << 26
+            ));
+        }
+        if self.own_addresses && self.worker_host(self.workers - 1).is_none() {
+            return fail(format!(
+                "host {} plus {} workers goes past the last address; use a lower one",
+                self.host, self.workers
             ));
         }
         let capacity = self.cache_tokens();
@@ -174,6 +184,23 @@ impl Config {
             return fail(format!("refuse names worker {worker}, but workers are 0 to {}", self.workers - 1));
         }
         Ok(())
+    }
+
+    /// The address of a worker; none when there is no such address.
+    pub fn worker_host(&self, worker: usize) -> Option<IpAddr> {
+        if !self.own_addresses {
+            return Some(self.host);
+        }
+        let number = u32::try_from(worker).ok()?;
+        match self.host {
+            IpAddr::V4(host) => host.to_bits().checked_add(number).map(|bits| Ipv4Addr::from_bits(bits).into()),
+            IpAddr::V6(host) => host.to_bits().checked_add(number.into()).map(|bits| Ipv6Addr::from_bits(bits).into()),
+        }
+    }
+
+    /// What a worker's ports are above those of worker 0.
+    pub(super) fn port_offset(&self, worker: usize) -> u16 {
+        if self.own_addresses { 0 } else { worker as u16 }
     }
 
     /// The longest prompt plus answer in tokens.
@@ -214,7 +241,9 @@ mod tests {
 
     #[test]
     fn a_bad_setting_is_named() {
-        let cases: [(Config, &str); 5] = [
+        let last = IpAddr::from([255, 255, 255, 254]);
+        let cases: [(Config, &str); 6] = [
+            (Config { host: last, own_addresses: true, ..Config::default() }, "host"),
             (Config { workers: 0, ..Config::default() }, "workers"),
             (Config { http_port: 65_535, ..Config::default() }, "http-port"),
             (Config { num_blocks: 10, max_model_len: Some(145), ..Config::default() }, "max-model-len"),
@@ -225,6 +254,17 @@ mod tests {
             let message = config.validate().unwrap_err().to_string();
             assert!(message.contains(name), "{message}");
         }
+    }
+
+    #[test]
+    fn workers_differ_in_ports_or_in_addresses() {
+        let shared = Config::default();
+        assert_eq!((shared.worker_host(2), shared.port_offset(2)), (Some([127, 0, 0, 1].into()), 2));
+        let own = Config { own_addresses: true, http_port: 65_535, ..Config::default() };
+        own.validate().unwrap();
+        assert_eq!((own.worker_host(2), own.port_offset(2)), (Some([127, 0, 0, 3].into()), 0));
+        let six = Config { host: "fd00::ffff".parse().unwrap(), ..own };
+        assert_eq!(six.worker_host(1), "fd00::1:0".parse().ok());
     }
 
     #[test]

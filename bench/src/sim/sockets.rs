@@ -36,9 +36,11 @@ pub(super) struct Reserved {
 
 impl Reserved {
     pub(super) fn new(config: &Config, worker: usize) -> Result<Self, SimError> {
-        let offset = worker as u16;
+        // Of a valid configuration every worker has an address.
+        let host = config.worker_host(worker).unwrap_or(config.host);
+        let offset = config.port_offset(worker);
         let reserve = |what, port: u16| {
-            let addr = SocketAddr::new(config.host, if port == 0 { 0 } else { port + offset });
+            let addr = SocketAddr::new(host, if port == 0 { 0 } else { port + offset });
             let bind = || {
                 let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
                 socket.set_reuseaddr(true)?;

@@ -72,8 +72,8 @@ pub enum StackError {
 }
 
 impl StackError {
-    /// Wraps an error of the file system.
-    pub(super) fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+    /// Wraps an error of the file system: `io("read", path)`.
+    pub fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { what, path, source }
     }

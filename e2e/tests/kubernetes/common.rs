@@ -1,0 +1,145 @@
+//! What the tests share.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kinference_bench::load::{Answer, Client};
+use kinference_bench::sim::Config;
+use kinference_bench::stack::{KubernetesSource, Source, Stack, StackOptions, TOKENIZER, free_port};
+use kinference_e2e::kubernetes::{Cluster, Namespace, Worker, read_files};
+use kinference_e2e::{chat, prompt, send};
+
+/// Time for a change in the cluster to reach every filter. Seen to take less than a second on a quiet machine.
+pub(crate) const FOLLOW: Duration = Duration::from_secs(20);
+
+/// A file or folder of the repository.
+pub(crate) fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+/// Ends a test with an error in its own words.
+pub(crate) fn must<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A cluster that knows the five kinds.
+pub(crate) async fn cluster() -> Cluster {
+    let cluster = must(Cluster::start().await);
+    must(cluster.define(&must(read_files(&repository("crds")))).await);
+    cluster
+}
+
+/// Simulated workers on addresses of their own, with a namespace that has Pods for them, and a gateway in front.
+pub(crate) struct Fleet {
+    // Dropped first: what looks at the cluster goes before it.
+    pub(crate) stack: Stack,
+    pub(crate) namespace: Namespace,
+    pub(crate) workers: Vec<Worker>,
+    pub(crate) cluster: Cluster,
+}
+
+impl Fleet {
+    /// Starts `workers` simulated workers and makes Pods for the first `pods` of them.
+    pub(crate) async fn start(workers: usize, pods: usize) -> Self {
+        let cluster = cluster().await;
+        let namespace = must(cluster.namespace("fleet").await);
+        Self::start_on(cluster, namespace, workers, pods, |source| source).await
+    }
+
+    /// The same in an existing namespace, with a change to how the control service is started.
+    pub(crate) async fn start_on(
+        cluster: Cluster,
+        namespace: Namespace,
+        workers: usize,
+        pods: usize,
+        change: impl FnOnce(KubernetesSource) -> KubernetesSource,
+    ) -> Self {
+        let sim = sim(workers);
+        let made: Vec<_> = (0..workers)
+            .map(|index| Worker::new(format!("w{index}"), "vllm", sim.worker_host(index).expect("an address")))
+            .collect();
+        must(namespace.put_config_map("tokenizer", &TOKENIZER).await);
+        must(namespace.apply(&resources(&sim)).await);
+        must(namespace.add_all(&made[..pods]).await);
+        let source = change(KubernetesSource {
+            kubeconfig: cluster.kubeconfig().to_owned(),
+            namespace: Some(namespace.name().to_owned()),
+            backend: namespace.key("main"),
+            worker_set: namespace.key("simulated"),
+            workers: pods,
+            flags: Vec::new(),
+        });
+        let options = StackOptions { sim, source: Source::Kubernetes(source), ..StackOptions::default() };
+        let stack = must(Stack::start(options).await);
+        Self { stack, namespace, workers: made, cluster }
+    }
+
+    /// The control service's words on the worker set.
+    pub(crate) async fn set_status(&self) -> serde_json::Value {
+        must(self.stack.status().await)["workerSets"][self.namespace.key("simulated")].clone()
+    }
+
+    /// Asks for an answer to a prompt that no other test number has.
+    pub(crate) async fn ask(&self, client: &Client, number: u64) -> Answer {
+        must(send(client, &chat(self.stack.model(), &prompt(number, 60), 2)).await)
+    }
+
+    /// Removes what an existing cluster would keep.
+    pub(crate) async fn end(self) {
+        let Self { stack, namespace, cluster, .. } = self;
+        drop(stack);
+        must(namespace.remove().await);
+        drop(cluster);
+    }
+
+    /// Deletes the Pod of a worker.
+    pub(crate) async fn delete(&self, worker: usize) {
+        must(self.namespace.delete::<Pod>(&self.workers[worker].name).await);
+    }
+}
+
+/// Fast workers with the same ports, on addresses that no other test program has.
+fn sim(workers: usize) -> Config {
+    let [_, high, low, _] = std::process::id().to_be_bytes();
+    let (http, kv, replay) = (must(free_port()), must(free_port()), must(free_port()));
+    Config {
+        workers,
+        host: IpAddr::V4(Ipv4Addr::new(127, 64 + high % 64, low, 11)),
+        own_addresses: true,
+        http_port: http,
+        kv_port: kv,
+        replay_port: replay,
+        time_scale: 0.2,
+        ..Config::ephemeral()
+    }
+}
+
+/// A gateway backend with one worker set, whose workers are the Pods with the label `app: vllm`.
+fn resources(sim: &Config) -> String {
+    let (model, port, events, replay) = (&sim.model, sim.http_port, sim.kv_port, sim.replay_port);
+    format!(
+        "apiVersion: kinference.dev/v1alpha1
+kind: GatewayBackend
+metadata: {{name: main}}
+spec:
+  pools: [{{name: gpu}}]
+  debugHeaders: true
+---
+apiVersion: kinference.dev/v1alpha1
+kind: InferencePool
+metadata: {{name: gpu}}
+spec:
+  workerSets: {{names: [simulated]}}
+---
+apiVersion: kinference.dev/v1alpha1
+kind: InferenceWorkerSet
+metadata: {{name: simulated}}
+spec:
+  model: {{name: {model}, tokenizer: {{configMap: {{name: tokenizer}}}}}}
+  workers: {{selector: {{matchLabels: {{app: vllm}}}}, port: {port}}}
+  kvEvents: {{port: {events}, replayPort: {replay}}}
+"
+    )
+}
