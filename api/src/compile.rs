@@ -14,7 +14,7 @@ use std::time::Duration;
 use kinference_protocol::v1;
 
 use crate::ObjectKey;
-use crate::kinds::{Engine, HuggingFace, LabelSelector, Role};
+use crate::kinds::{Engine, HuggingFace, LabelSelector, Port, Role};
 
 mod config;
 mod fleet;
@@ -125,8 +125,8 @@ pub enum WorkersSpec {
     Selector {
         /// Which Pods.
         selector: LabelSelector,
-        /// Port of the engine's HTTP server.
-        port: u16,
+        /// Port of the engine's HTTP server; a name is looked up in each Pod's containers.
+        port: Port,
         /// Ports of KV events; None: routed mode.
         kv_events: Option<KvPorts>,
     },

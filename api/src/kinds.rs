@@ -3,6 +3,7 @@
 mod backend;
 mod policy;
 mod pool;
+mod port;
 mod provider;
 mod shared;
 mod tenancy;
@@ -11,6 +12,7 @@ mod worker_set;
 pub use backend::*;
 pub use policy::*;
 pub use pool::*;
+pub use port::*;
 pub use provider::*;
 pub use shared::*;
 pub use tenancy::*;

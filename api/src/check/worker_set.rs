@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::Reporter;
-use crate::kinds::{InferenceWorkerSetSpec, StaticWorker};
+use crate::kinds::{InferenceWorkerSetSpec, Port, StaticWorker, WorkerSource};
 use crate::units::Period;
 use crate::{FieldPath, Resource};
 
@@ -19,7 +19,7 @@ pub(super) fn check(set: &Resource<InferenceWorkerSetSpec>, to: &mut Reporter<'_
         &workers,
         &[("selector", spec.workers.selector.is_some()), ("static", spec.workers.static_workers.is_some())],
     );
-    to.port(&workers.key("port"), spec.workers.port);
+    port(&spec.workers, &workers.key("port"), to);
     to.within(&workers.key("dataParallelSize"), spec.workers.data_parallel_size, 1, MAX_RANKS);
     if let Some(selector) = &spec.workers.selector {
         if selector.is_empty() {
@@ -43,6 +43,21 @@ pub(super) fn check(set: &Resource<InferenceWorkerSetSpec>, to: &mut Reporter<'_
     }
     let (least, most) = (Period::from_millis(10), Period::from_secs(60));
     to.period_within(&metrics.key("interval"), spec.metrics.interval, least, most);
+}
+
+fn port(workers: &WorkerSource, path: &FieldPath, to: &mut Reporter<'_>) {
+    match &workers.port {
+        Port::Number(number) => to.port(path, *number),
+        Port::Name(name) if workers.static_workers.is_some() => {
+            let message = format!("`{name}` is the name of a port, which only Pods have");
+            to.report(path, message, "static workers need a number");
+        }
+        Port::Name(name) if !Port::is_name(name) => {
+            let message = format!("`{name}` is not a port's name");
+            to.report(path, message, "at most 15 lower-case letters, digits and `-`, with a letter; or write a number");
+        }
+        Port::Name(_) => {}
+    }
 }
 
 fn model(spec: &InferenceWorkerSetSpec, to: &mut Reporter<'_>) {
@@ -153,10 +168,11 @@ fn event_ports(spec: &InferenceWorkerSetSpec, worker: &StaticWorker) -> Vec<(&'s
     ports
 }
 
-/// Every port that a worker uses, with those of all ranks. Ports 0 were reported already.
+/// Every port that a worker uses, with those of all ranks. Ports 0 and names were reported already.
 fn used_ports(spec: &InferenceWorkerSetSpec, worker: &StaticWorker) -> Vec<(u16, &'static str)> {
     let ranks = spec.workers.data_parallel_size.clamp(1, MAX_RANKS) as u16;
-    let mut used = vec![(worker.port.unwrap_or(spec.workers.port), "port")];
+    let port = worker.port.or(spec.workers.port.number());
+    let mut used: Vec<(u16, &'static str)> = port.map(|port| (port, "port")).into_iter().collect();
     for (field, first) in event_ports(spec, worker) {
         used.extend((0..ranks).filter_map(|rank| Some((first.checked_add(rank)?, field))));
     }

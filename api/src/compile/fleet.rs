@@ -11,7 +11,7 @@ use super::{
     BackendSettings, CompileError, FleetSpec, KvPorts, PoolSpec, TokenizerSource, WorkerSetSpec, WorkerSpec,
     WorkersSpec,
 };
-use crate::kinds::{FailureMode, GatewayBackendSpec, InferenceWorkerSetSpec, StaticWorker, Tokenizer};
+use crate::kinds::{FailureMode, GatewayBackendSpec, InferenceWorkerSetSpec, Port, StaticWorker, Tokenizer};
 use crate::{ObjectKey, Resource, Resources};
 
 /// What the gateway backend `backend` serves.
@@ -69,11 +69,11 @@ fn worker_set(id: u32, set: &Resource<InferenceWorkerSetSpec>) -> Result<WorkerS
     let ports = spec.kv_events.as_ref().map(|kv| KvPorts { events: kv.port, replay: kv.replay_port });
     let workers = match (&spec.workers.static_workers, &spec.workers.selector) {
         (Some(list), None) => {
-            let workers = list.iter().map(|w| worker(w, spec.workers.port, ports));
+            let workers = list.iter().map(|w| worker(w, &spec.workers.port, ports));
             WorkersSpec::Static(workers.collect::<Result<_, _>>().map_err(unchecked)?)
         }
         (None, Some(selector)) => {
-            WorkersSpec::Selector { selector: selector.clone(), port: spec.workers.port, kv_events: ports }
+            WorkersSpec::Selector { selector: selector.clone(), port: spec.workers.port.clone(), kv_events: ports }
         }
         _ => {
             return Err(unchecked("spec.workers needs exactly one of selector and static".into()));
@@ -96,12 +96,13 @@ fn worker_set(id: u32, set: &Resource<InferenceWorkerSetSpec>) -> Result<WorkerS
     })
 }
 
-fn worker(worker: &StaticWorker, port: u16, kv: Option<KvPorts>) -> Result<WorkerSpec, String> {
+fn worker(worker: &StaticWorker, of_set: &Port, kv: Option<KvPorts>) -> Result<WorkerSpec, String> {
     let ip: IpAddr = worker.address.parse().map_err(|_| format!("`{}` is not an IP address", worker.address))?;
+    let port = worker.port.or(of_set.number()).ok_or_else(|| format!("port `{of_set}` is not a number"))?;
     Ok(WorkerSpec {
         name: worker.name.clone(),
         ip,
-        port: worker.port.unwrap_or(port),
+        port,
         kv_events: kv.map(|set| KvPorts {
             events: worker.kv_events_port.unwrap_or(set.events),
             replay: worker.kv_replay_port.or(set.replay),

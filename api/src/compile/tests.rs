@@ -115,7 +115,7 @@ fn workers_take_their_own_ports_before_those_of_the_set() {
     assert_eq!(glm.kv_topic, None);
     assert_eq!(glm.tokenizer, TokenizerSource::ConfigMap("glm-files".into()));
     assert_eq!((glm.metrics_path.as_str(), glm.metrics_interval), ("/m", Duration::from_secs(1)));
-    assert!(matches!(&glm.workers, WorkersSpec::Selector { port: 9000, kv_events: None, .. }));
+    assert!(matches!(&glm.workers, WorkersSpec::Selector { port: Port::Number(9000), kv_events: None, .. }));
 }
 
 #[test]

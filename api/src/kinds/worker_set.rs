@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Condition, LabelSelector, NameReference, SecretKeyReference, WorkerCounts};
+use super::{Condition, LabelSelector, NameReference, Port, SecretKeyReference, WorkerCounts};
 use crate::units::{Decimal, Period};
 
 /// Engine processes that serve one model the same way.
@@ -110,18 +110,17 @@ pub struct WorkerSource {
     /// Lists the workers by address.
     #[serde(default, rename = "static", skip_serializing_if = "Option::is_none")]
     pub static_workers: Option<Vec<StaticWorker>>,
-    /// Port of the engine's HTTP server, 1 to 65535. Default: 8000.
+    /// Port of the engine's HTTP server: 1 to 65535, or with `selector` the name of a container's port. Default: 8000.
     #[serde(default = "default_port")]
-    #[schemars(range(min = 1))]
-    pub port: u16,
+    pub port: Port,
     /// Data-parallel ranks of each worker, 1 to 256; each is a candidate of its own. Default: 1.
     #[serde(default = "default_data_parallel_size")]
     #[schemars(range(min = 1, max = 256))]
     pub data_parallel_size: u32,
 }
 
-fn default_port() -> u16 {
-    8000
+fn default_port() -> Port {
+    Port::Number(8000)
 }
 
 fn default_data_parallel_size() -> u32 {

@@ -255,6 +255,18 @@ fn worker_sets() {
         ),
         ("port: 8000", "port: 0", "f.yaml:10: spec.workers.port: 0 is no port (1 to 65535)"),
         (
+            "port: 8000",
+            "port: http",
+            "f.yaml:10: spec.workers.port: `http` is the name of a port, which only Pods have \
+             (static workers need a number)",
+        ),
+        (
+            "port: 8000",
+            "port: 70000",
+            "f.yaml:10: spec.workers.port: the number `70000` where a port from 1 to 65535 or the name of a \
+             container's port belongs",
+        ),
+        (
             "address: 127.0.0.1",
             "address: worker-a.local",
             "f.yaml:13: spec.workers.static[0].address: `worker-a.local` is not the IP address of a worker \
