@@ -6,14 +6,17 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use crate::kinds::{LabelOperator, LabelSelector, NameReference};
+use crate::limits;
 use crate::policy_test::PolicyTest;
 use crate::problem::Finding;
+use crate::resources::is_resource_name;
 use crate::units::{Period, Size};
 use crate::{FieldPath, Kind, ObjectKey, Origin, Resource, Resources, Severity};
 
 mod backend;
 mod bound;
 mod cover;
+mod extent;
 mod order;
 mod policy;
 mod policy_test;
@@ -36,19 +39,29 @@ pub fn check(resources: &Resources) -> Vec<Finding> {
 pub fn each(resources: &Resources) -> Vec<Finding> {
     let mut findings = Vec::new();
     for set in resources.worker_sets.values() {
-        worker_set::check(set, &mut Reporter::new(Kind::InferenceWorkerSet, set, &mut findings));
+        let to = &mut Reporter::new(Kind::InferenceWorkerSet, set, &mut findings);
+        worker_set::check(set, to);
+        extent::check(Kind::InferenceWorkerSet, set, to);
     }
     for pool in resources.pools.values() {
-        pool::check(pool, resources, &mut Reporter::new(Kind::InferencePool, pool, &mut findings));
+        let to = &mut Reporter::new(Kind::InferencePool, pool, &mut findings);
+        pool::check(pool, resources, to);
+        extent::check(Kind::InferencePool, pool, to);
     }
     for provider in resources.providers.values() {
-        provider::check(provider, &mut Reporter::new(Kind::InferenceProvider, provider, &mut findings));
+        let to = &mut Reporter::new(Kind::InferenceProvider, provider, &mut findings);
+        provider::check(provider, to);
+        extent::check(Kind::InferenceProvider, provider, to);
     }
     for backend in resources.backends.values() {
-        backend::check(backend, resources, &mut Reporter::new(Kind::GatewayBackend, backend, &mut findings));
+        let to = &mut Reporter::new(Kind::GatewayBackend, backend, &mut findings);
+        backend::check(backend, resources, to);
+        extent::check(Kind::GatewayBackend, backend, to);
     }
     for policy in resources.policies.values() {
-        policy::check(policy, resources, &mut Reporter::new(Kind::InferencePolicy, policy, &mut findings));
+        let to = &mut Reporter::new(Kind::InferencePolicy, policy, &mut findings);
+        policy::check(policy, resources, to);
+        extent::check(Kind::InferencePolicy, policy, to);
     }
     findings
 }
@@ -119,8 +132,21 @@ impl<'a> Reporter<'a> {
         });
     }
 
+    /// True when something was reported of this field of the resource.
+    fn has_told(&self, path: &FieldPath) -> bool {
+        self.findings.iter().any(|finding| {
+            finding.path == *path
+                && finding.kind == self.kind
+                && finding.key == *self.key
+                && finding.origin == *self.origin
+        })
+    }
+
     /// Reports a reference to a resource that does not exist.
     fn missing<'k>(&mut self, path: &FieldPath, kind: Kind, name: &str, known: impl Iterator<Item = &'k ObjectKey>) {
+        if !is_resource_name(name) {
+            return self.resource_name(path, name);
+        }
         let namespace = &self.key.namespace;
         let siblings = known.filter(|key| key.namespace == *namespace).map(|key| key.name.as_str());
         let siblings: Vec<&str> = siblings.collect();
@@ -180,6 +206,19 @@ impl<'a> Reporter<'a> {
         if text.trim().is_empty() {
             self.report(path, "empty", "");
         }
+    }
+
+    /// Checks the name of a resource that is looked up in a cluster.
+    fn resource_name(&mut self, path: &FieldPath, name: &str) {
+        if !is_resource_name(name) {
+            let message = format!("`{name}` is not a resource's name");
+            self.report(path, message, "lower-case letters, digits, `-` and `.`, at most 253");
+        }
+    }
+
+    /// Checks a priority.
+    fn priority(&mut self, path: &FieldPath, priority: i32) {
+        self.within(path, priority, -limits::PRIORITY, limits::PRIORITY);
     }
 
     /// Checks that every name of a list is there and unlike the others.

@@ -7,12 +7,15 @@
 //! | [`units`] | durations (`250ms`), sizes (`64Mi`) and decimals (`"0.7"`) as users write them |
 //! | [`source`] | files and folders to [`Resources`], with every problem at once, each with file, line and field path |
 //! | [`check`] | what the types alone cannot say: references, ranges, exactly-one-of, duplicates |
+//! | [`crds`] | the kinds as custom resource definitions, with what an API server can check by itself |
 //! | [`policy_test`] | the tests that people keep beside their policies |
 //! | [`compile`] | one gateway backend to its fleet ([`compile::FleetSpec`]) and its snapshot configuration |
 
 pub mod check;
 pub mod compile;
+pub mod crds;
 pub mod kinds;
+mod limits;
 pub mod path;
 pub mod policy_test;
 pub mod problem;

@@ -180,3 +180,18 @@ mod tests {
         assert_eq!(ObjectKey::new("team", "main").to_string(), "team/main");
     }
 }
+
+/// True for what Kubernetes takes as the name of a resource: labels with dots between, at most 253 bytes.
+pub(crate) fn is_resource_name(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_label_text)
+}
+
+/// True for what Kubernetes takes as the name of a namespace: at most 63 lower-case letters, digits and `-` between them.
+pub(crate) fn is_label(text: &str) -> bool {
+    text.len() <= 63 && is_label_text(text)
+}
+
+fn is_label_text(text: &str) -> bool {
+    let inner = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    !text.is_empty() && inner && !text.starts_with('-') && !text.ends_with('-')
+}

@@ -9,6 +9,7 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
 
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,8 @@ pub enum UnitError {
     Decimal(String),
 }
 
+/// Characters that any of the three may have.
+const MAX_TEXT: usize = 32;
 const MAX_PERIOD_MS: u128 = 10 * 366 * 24 * 3_600_000;
 const PERIOD_PATTERN: &str = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$";
 const SIZE_PATTERN: &str = r"^[0-9]+(k|M|G|T|Ki|Mi|Gi|Ti)?$";
@@ -97,7 +100,7 @@ impl FromStr for Period {
         let bad = || UnitError::Period(text.to_string());
         let mut rest = text;
         let mut total: u128 = 0;
-        if rest.is_empty() {
+        if rest.is_empty() || rest.len() > MAX_TEXT {
             return Err(bad());
         }
         while !rest.is_empty() {
@@ -186,7 +189,7 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Size, UnitError> {
         let (digits, unit) =
             SIZE_UNITS.iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit))).unwrap_or((text, 1));
-        if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        if digits.is_empty() || text.len() > MAX_TEXT || !digits.bytes().all(|b| b.is_ascii_digit()) {
             return Err(UnitError::Size(text.to_string()));
         }
         let number: Option<u64> = digits.parse().ok();
@@ -220,7 +223,7 @@ impl FromStr for Decimal {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Decimal, UnitError> {
-        let plain = text.len() <= 32
+        let plain = text.len() <= MAX_TEXT
             && text.starts_with(|c: char| c.is_ascii_digit())
             && text.ends_with(|c: char| c.is_ascii_digit())
             && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
@@ -255,7 +258,7 @@ impl Visitor<'_> for TextOf {
 }
 
 macro_rules! text_type {
-    ($type:ty, $name:literal, $expected:literal, $pattern:expr) => {
+    ($type:ty, $name:literal, $expected:literal, $pattern:expr, $rules:expr) => {
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
@@ -279,12 +282,26 @@ macro_rules! text_type {
             }
 
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": "string", "pattern": $pattern })
+                let mut schema = json_schema!({ "type": "string", "maxLength": MAX_TEXT, "pattern": $pattern });
+                let rules: &[Value] = &$rules;
+                if !rules.is_empty() {
+                    schema.insert("x-kubernetes-validations".to_string(), rules.into());
+                }
+                schema
             }
         }
     };
 }
 
-text_type!(Period, "Period", "a duration such as 250ms or 10s", PERIOD_PATTERN);
-text_type!(Size, "Size", "a size in quotes such as \"64Mi\"", SIZE_PATTERN);
-text_type!(Decimal, "Decimal", "a number in quotes such as \"0.75\"", DECIMAL_PATTERN);
+text_type!(
+    Period,
+    "Period",
+    "a duration such as 250ms or 10s",
+    PERIOD_PATTERN,
+    [json!({
+        "rule": format!("duration(self) <= duration('{}')", Period::from_millis(MAX_PERIOD_MS as u64)),
+        "message": "longer than 10 years",
+    })]
+);
+text_type!(Size, "Size", "a size in quotes such as \"64Mi\"", SIZE_PATTERN, []);
+text_type!(Decimal, "Decimal", "a number in quotes such as \"0.75\"", DECIMAL_PATTERN, []);

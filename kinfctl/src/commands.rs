@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod completions;
+mod crds;
 mod envoy_config;
 mod explain;
 mod status;
@@ -29,6 +30,7 @@ pub(crate) enum Command {
     Validate(validate::Args),
     Test(test::Args),
     Explain(explain::Args),
+    Crds(crds::Args),
     Completions(completions::Args),
 }
 
@@ -40,6 +42,7 @@ impl Command {
             Command::Validate(args) => validate::run(&args),
             Command::Test(args) => test::run(&args),
             Command::Explain(args) => explain::run(&args),
+            Command::Crds(args) => crds::run(&args),
             Command::Completions(args) => completions::run(&args),
         }
     }

@@ -4,10 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::run::{cargo, program_command, status};
+
 /// Writes every generated file, or with `check` fails when one of them differs from what the code would write.
 pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
     let mut stale = Vec::new();
-    for (path, content) in protocol(root)? {
+    let mut files = protocol(root)?;
+    files.extend(definitions(root)?);
+    for (path, content) in files {
         let old = std::fs::read_to_string(&path).unwrap_or_default();
         if old == content {
             continue;
@@ -32,12 +36,36 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
     Ok(())
 }
 
+/// The custom resource definitions, by themselves and in the chart. `kinfctl` writes them, so that this program needs
+/// none of the crates that know the kinds.
+fn definitions(root: &Path) -> Result<Vec<(PathBuf, String)>> {
+    cargo(root, ["build", "--quiet", "--workspace", "--bin", "kinfctl"])?;
+    let out = scratch("crds")?;
+    status(program_command(root, "kinfctl").args(["crds", "--folder"]).arg(&out))?;
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&out)? {
+        let entry = entry?;
+        let content = std::fs::read_to_string(entry.path())?;
+        for folder in ["crds", "charts/kinference/files/crds"] {
+            files.push((root.join(folder).join(entry.file_name()), content.clone()));
+        }
+    }
+    std::fs::remove_dir_all(&out)?;
+    Ok(files)
+}
+
+/// A new folder for what is generated before it is compared.
+fn scratch(name: &str) -> Result<PathBuf> {
+    let folder = std::env::temp_dir().join(format!("kinference-generate-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    Ok(folder)
+}
+
 /// Rust types of the protocol, compiled by protox so that no protoc needs to be installed.
 fn protocol(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let proto = root.join("protocol/proto");
     let descriptors = protox::compile(["snapshot.proto"], [&proto]).context("protocol/proto/snapshot.proto")?;
-    let out = std::env::temp_dir().join(format!("kinference-generate-{}", std::process::id()));
-    std::fs::create_dir_all(&out)?;
+    let out = scratch("protocol")?;
     let mut config = prost_build::Config::new();
     config.btree_map(["."]);
     tonic_prost_build::configure()

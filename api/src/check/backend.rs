@@ -2,8 +2,7 @@
 
 use super::{Reporter, rule};
 use crate::kinds::{GatewayBackendSpec, Tags, Tenancy, Unidentified};
-use crate::units::{Period, Size};
-use crate::{FieldPath, Kind, Resource, Resources};
+use crate::{FieldPath, Kind, Resource, Resources, limits};
 
 pub(super) fn check(backend: &Resource<GatewayBackendSpec>, resources: &Resources, to: &mut Reporter<'_>) {
     let spec = &backend.spec;
@@ -22,16 +21,16 @@ pub(super) fn check(backend: &Resource<GatewayBackendSpec>, resources: &Resource
     }
     let index = FieldPath::spec("prefixIndex");
     let chunk = spec.prefix_index.chunk_bytes;
-    if !chunk.is_power_of_two() || !(16..=65_536).contains(&chunk) {
+    if !chunk.is_power_of_two() || !(limits::CHUNK_BYTES.0..=limits::CHUNK_BYTES.1).contains(&chunk) {
         let message = format!("{chunk} is no power of two from 16 to 65536");
         to.report(&index.key("chunkBytes"), message, "256 suits most");
     }
-    let (least, most) = (Size::from_bytes(64 << 10), Size::from_mebibytes(512));
+    let (least, most) = limits::INDEX_BYTES;
     to.size_within(&index.key("maxBytes"), spec.prefix_index.max_bytes, least, most);
-    let (least, most) = (Size::from_bytes(1 << 10), Size::from_mebibytes(128));
+    let (least, most) = limits::REQUEST_BODY;
     let path = FieldPath::spec("requestBodyLimit");
     to.size_within(&path, spec.request_body_limit, least, most);
-    let (least, most) = (Period::from_secs(1), Period::from_secs(3600));
+    let (least, most) = limits::STALE_AFTER;
     to.period_within(&FieldPath::spec("staleAfter"), spec.stale_after, least, most);
 }
 
@@ -73,6 +72,7 @@ fn check_tenancy(tenancy: &Tenancy, to: &mut Reporter<'_>) {
     for (index, tenant) in tenancy.tenants.iter().enumerate() {
         let limits = tenant.limits.unwrap_or_default();
         let place = place.index(index);
+        to.priority(&place.key("priority"), tenant.priority);
         if tenant.priority != 0 {
             not_in_force(&place.key("priority"), "a tenant's priority is", "all tenants have the same", to);
         }

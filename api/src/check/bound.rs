@@ -1,12 +1,10 @@
 //! Checks of bounds on signals.
 
 use super::Reporter;
-use crate::FieldPath;
 use crate::kinds::{Aggregate, PoolCondition, Signal, WorkerRequirement};
 use crate::units::{Decimal, Period};
+use crate::{FieldPath, limits};
 
-/// Shortest and longest window.
-const OVER: (Period, Period) = (Period::from_millis(100), Period::from_secs(15 * 60));
 /// A predicted time to first token below this was most likely meant in seconds.
 const LEAST_TTFT_MS: f64 = 10.0;
 
@@ -62,7 +60,7 @@ pub(super) fn check(place: &FieldPath, bound: &Bounded, of: Of, to: &mut Reporte
         return;
     }
     match bound.over {
-        Some(over) => to.period_within(&place.key("over"), over, OVER.0, OVER.1),
+        Some(over) => to.period_within(&place.key("over"), over, limits::WINDOW.0, limits::WINDOW.1),
         None if bound.aggregate != Aggregate::Last => {
             let message = format!("{:?} needs a window", bound.aggregate);
             to.report(&place.key("aggregate"), message, "add one, such as over: 30s");

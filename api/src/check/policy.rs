@@ -3,7 +3,7 @@
 use super::bound::{self, Of};
 use super::{Reporter, rule};
 use crate::kinds::{InferencePolicySpec, OnEmptyAction, Rule};
-use crate::{FieldPath, Kind, Resource, Resources};
+use crate::{FieldPath, Kind, Resource, Resources, limits};
 
 pub(super) fn check(policy: &Resource<InferencePolicySpec>, resources: &Resources, to: &mut Reporter<'_>) {
     if let Some(backends) = &policy.spec.gateway_backends {
@@ -13,6 +13,7 @@ pub(super) fn check(policy: &Resource<InferencePolicySpec>, resources: &Resource
         }
         to.references(&place, backends, Kind::GatewayBackend, &resources.backends);
     }
+    to.priority(&FieldPath::spec("priority"), policy.spec.priority);
     let rules = FieldPath::spec("rules");
     if policy.spec.rules.is_empty() {
         to.warn(&rules, "the policy has no rule", "");
@@ -77,7 +78,8 @@ fn check_rule(rule: &Rule, place: &FieldPath, resources: &Resources, to: &mut Re
 
 fn check_status(place: &FieldPath, status: Option<u16>, to: &mut Reporter<'_>) {
     if let Some(status) = status {
-        to.within(&place.key("status"), status, 400, 599);
+        let (least, most) = limits::REJECTION_STATUS;
+        to.within(&place.key("status"), status, least, most);
     }
 }
 

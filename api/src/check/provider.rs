@@ -13,7 +13,7 @@ pub(super) fn check(provider: &Resource<InferenceProviderSpec>, to: &mut Reporte
     }
     if let Some(credentials) = &spec.credentials {
         let path = FieldPath::spec("credentials").key("secretRef").key("name");
-        to.not_empty(&path, &credentials.secret_ref.name);
+        to.resource_name(&path, &credentials.secret_ref.name);
     }
     let models = FieldPath::spec("models");
     if spec.models.is_empty() {

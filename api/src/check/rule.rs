@@ -29,7 +29,7 @@ pub(super) fn check(rule: &Rule, place: &FieldPath, to: &mut Reporter<'_>) {
         to.report(place, "the rule does nothing", remedy);
     }
     if rule.ttft_budget.is_some() && rule.minimize != Some(Objective::Cost) {
-        to.warn(&place.key("ttftBudget"), "has no effect", "it goes with minimize: Cost");
+        to.report(&place.key("ttftBudget"), "has no effect", "it goes with minimize: Cost");
     }
     if let Some(require) = &rule.require {
         check_fallback(rule, require, place, to);

@@ -5,11 +5,7 @@ use std::net::IpAddr;
 
 use super::Reporter;
 use crate::kinds::{InferenceWorkerSetSpec, Port, StaticWorker, WorkerSource};
-use crate::units::Period;
-use crate::{FieldPath, Resource};
-
-const MAX_RANKS: u32 = 256;
-const MAX_STATIC_WORKERS: usize = 1024;
+use crate::{FieldPath, Resource, limits};
 
 pub(super) fn check(set: &Resource<InferenceWorkerSetSpec>, to: &mut Reporter<'_>) {
     let spec = &set.spec;
@@ -20,7 +16,7 @@ pub(super) fn check(set: &Resource<InferenceWorkerSetSpec>, to: &mut Reporter<'_
         &[("selector", spec.workers.selector.is_some()), ("static", spec.workers.static_workers.is_some())],
     );
     port(&spec.workers, &workers.key("port"), to);
-    to.within(&workers.key("dataParallelSize"), spec.workers.data_parallel_size, 1, MAX_RANKS);
+    to.within(&workers.key("dataParallelSize"), spec.workers.data_parallel_size, 1, limits::RANKS);
     if let Some(selector) = &spec.workers.selector {
         if selector.is_empty() {
             let message = "selects every Pod of the namespace";
@@ -35,13 +31,16 @@ pub(super) fn check(set: &Resource<InferenceWorkerSetSpec>, to: &mut Reporter<'_
             to.port(&place.key("replayPort"), port);
         }
     }
+    if spec.workers.static_workers.is_none() {
+        ports_of_pods(spec, to);
+    }
     static_workers(spec, to);
     let metrics = FieldPath::spec("metrics");
     if !spec.metrics.path.starts_with('/') || !spec.metrics.path.bytes().all(|b| b.is_ascii_graphic()) {
         let message = format!("`{}` is not a path", spec.metrics.path);
         to.report(&metrics.key("path"), message, "start with `/`");
     }
-    let (least, most) = (Period::from_millis(10), Period::from_secs(60));
+    let (least, most) = limits::METRICS_INTERVAL;
     to.period_within(&metrics.key("interval"), spec.metrics.interval, least, most);
 }
 
@@ -80,11 +79,16 @@ fn model(spec: &InferenceWorkerSetSpec, to: &mut Reporter<'_>) {
         to.not_empty(&place.key("path"), path);
     }
     if let Some(map) = &tokenizer.config_map {
-        to.not_empty(&place.key("configMap").key("name"), &map.name);
+        to.resource_name(&place.key("configMap").key("name"), &map.name);
     }
     if let Some(hub) = &tokenizer.hugging_face {
         to.not_empty(&place.key("huggingFace").key("repository"), &hub.repository);
         to.not_empty(&place.key("huggingFace").key("revision"), &hub.revision);
+        if let Some(secret) = &hub.token_secret_ref {
+            let place = place.key("huggingFace").key("tokenSecretRef");
+            to.resource_name(&place.key("name"), &secret.name);
+            to.not_empty(&place.key("key"), &secret.key);
+        }
     }
 }
 
@@ -94,8 +98,8 @@ type Use = (usize, &'static str);
 fn static_workers(spec: &InferenceWorkerSetSpec, to: &mut Reporter<'_>) {
     let list = spec.workers.static_workers.as_deref().unwrap_or_default();
     let place = FieldPath::spec("workers").key("static");
-    if list.len() > MAX_STATIC_WORKERS {
-        let message = format!("{} workers, where {MAX_STATIC_WORKERS} are the most", list.len());
+    if list.len() > limits::STATIC_WORKERS {
+        let message = format!("{} workers, where {} are the most", list.len(), limits::STATIC_WORKERS);
         return to.report(&place, message, "make several worker sets of them");
     }
     to.names(&place, Some("name"), list.iter().map(|worker| worker.name.as_str()));
@@ -137,6 +141,34 @@ fn place_has(worker: &StaticWorker, field: &str) -> bool {
     }
 }
 
+/// Ports of the set that every selected Pod uses: each rank needs its own.
+fn ports_of_pods(spec: &InferenceWorkerSetSpec, to: &mut Reporter<'_>) {
+    let Some(events) = &spec.kv_events else { return };
+    let ranks = spec.workers.data_parallel_size.clamp(1, limits::RANKS);
+    let place = FieldPath::spec("kvEvents");
+    let mut used: Vec<(&str, std::ops::Range<u32>)> = Vec::new();
+    if let Some(port) = spec.workers.port.number() {
+        used.push(("spec.workers.port", u32::from(port)..u32::from(port) + 1));
+    }
+    for (field, name, port) in [
+        ("port", "spec.kvEvents.port", Some(events.port)),
+        ("replayPort", "spec.kvEvents.replayPort", events.replay_port),
+    ] {
+        let Some(first) = port.map(u32::from) else { continue };
+        let ports = first..first + ranks;
+        if ports.end > 65_536 {
+            let message = format!("rank {} would use port {}", ranks - 1, ports.end - 1);
+            to.report(&place.key(field), message, "leave room for dataParallelSize ports");
+        }
+        let other = used.iter().find(|(_, other)| other.start < ports.end && ports.start < other.end);
+        if let Some((other, _)) = other {
+            let message = format!("overlaps {other}");
+            to.report(&place.key(field), message, "each needs ports of its own, KV events dataParallelSize of them");
+        }
+        used.push((name, ports));
+    }
+}
+
 fn own_ports(spec: &InferenceWorkerSetSpec, worker: &StaticWorker, place: &FieldPath, to: &mut Reporter<'_>) {
     let own = [("port", worker.port), ("kvEventsPort", worker.kv_events_port), ("kvReplayPort", worker.kv_replay_port)];
     for (field, port) in own {
@@ -147,7 +179,7 @@ fn own_ports(spec: &InferenceWorkerSetSpec, worker: &StaticWorker, place: &Field
             to.report(&place.key(field), "the worker set has no KV events", remedy);
         }
     }
-    let last_rank = spec.workers.data_parallel_size.clamp(1, MAX_RANKS) - 1;
+    let last_rank = spec.workers.data_parallel_size.clamp(1, limits::RANKS) - 1;
     for (field, first) in event_ports(spec, worker) {
         let last = u32::from(first) + last_rank;
         if last > u32::from(u16::MAX) {
@@ -170,7 +202,7 @@ fn event_ports(spec: &InferenceWorkerSetSpec, worker: &StaticWorker) -> Vec<(&'s
 
 /// Every port that a worker uses, with those of all ranks. Ports 0 and names were reported already.
 fn used_ports(spec: &InferenceWorkerSetSpec, worker: &StaticWorker) -> Vec<(u16, &'static str)> {
-    let ranks = spec.workers.data_parallel_size.clamp(1, MAX_RANKS) as u16;
+    let ranks = spec.workers.data_parallel_size.clamp(1, limits::RANKS) as u16;
     let port = worker.port.or(spec.workers.port.number());
     let mut used: Vec<(u16, &'static str)> = port.map(|port| (port, "port")).into_iter().collect();
     for (field, first) in event_ports(spec, worker) {
@@ -190,6 +222,9 @@ fn ip(address: &str) -> Result<IpAddr, &'static str> {
     if let Ok(ip) = address.parse::<IpAddr>() {
         if ip.is_unspecified() || ip.is_multicast() {
             return Err("write the address that the worker is reached at");
+        }
+        if matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some()) {
+            return Err("write it as IPv4");
         }
         return Ok(ip);
     }

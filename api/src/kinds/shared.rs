@@ -2,14 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::rules;
+use crate::limits;
 
 /// A reference by name to a resource of the same namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NameReference {
     /// Name of the resource, in the namespace of the one that refers to it.
+    #[schemars(length(min = 1, max = limits::RESOURCE_NAME), regex(pattern = rules::RESOURCE_NAME))]
     pub name: String,
 }
 
@@ -18,8 +23,10 @@ pub struct NameReference {
 #[serde(rename_all = "camelCase")]
 pub struct SecretKeyReference {
     /// Name of the Secret.
+    #[schemars(length(min = 1, max = limits::RESOURCE_NAME), regex(pattern = rules::RESOURCE_NAME))]
     pub name: String,
     /// Key within the Secret's data.
+    #[schemars(length(min = 1, max = limits::RESOURCE_NAME))]
     pub key: String,
 }
 
@@ -29,22 +36,39 @@ pub struct SecretKeyReference {
 pub struct LabelSelector {
     /// Labels that must be present with exactly these values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend(
+        "maxProperties" = limits::SELECTOR_TERMS,
+        "additionalProperties" = {"type": "string", "maxLength": limits::SHORT_NAME}
+    ))]
     pub match_labels: BTreeMap<String, String>,
     /// Further conditions on labels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::SELECTOR_TERMS))]
     pub match_expressions: Vec<LabelExpression>,
 }
 
 /// One condition of a label selector.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::rule(
+        "!(self.operator in ['In', 'NotIn']) || has(self.values) && size(self.values) > 0",
+        "In and NotIn need values",
+    ),
+    validation = rules::rule(
+        "self.operator in ['In', 'NotIn'] || !has(self.values) || size(self.values) == 0",
+        "Exists and DoesNotExist take no values (remove them)",
+    )
+)]
 pub struct LabelExpression {
     /// The label's key.
+    #[schemars(length(min = 1, max = limits::LABEL_KEY))]
     pub key: String,
     /// How the label's value relates to `values`.
     pub operator: LabelOperator,
     /// Values to compare with; for `In` and `NotIn` at least one, for `Exists` and `DoesNotExist` none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::SELECTOR_TERMS), inner(length(max = limits::SHORT_NAME)))]
     pub values: Vec<String>,
 }
 

@@ -14,6 +14,7 @@ use super::sink::Sink;
 use super::suggest::{self, Shape};
 use super::text::{Document, ParseError, Text};
 use crate::policy_test::{PolicyTest, PolicyTestSpec, TestState};
+use crate::resources::{is_label, is_resource_name};
 use crate::{
     API_VERSION, DEFAULT_NAMESPACE, FieldPath, Kind, ObjectKey, Origin, Problem, Resource, Resources, Severity,
 };
@@ -225,8 +226,10 @@ impl Reader<'_> {
             None | Some(Value::Null) => Some(DEFAULT_NAMESPACE.to_string()),
             given => self.word(&place.key("namespace"), given),
         };
-        for (field, value, dots) in [("name", &name, true), ("namespace", &namespace, false)] {
-            if let Some(text) = value.as_ref().filter(|text| !is_kubernetes_name(text, dots)) {
+        for (field, value, is_name) in
+            [("name", &name, is_resource_name as fn(&str) -> bool), ("namespace", &namespace, is_label)]
+        {
+            if let Some(text) = value.as_ref().filter(|text| !is_name(text)) {
                 let message = format!("`{text}` is not a {field} that Kubernetes takes");
                 self.problem(&place.key(field), message, "use lower-case letters, digits and `-`");
             }
@@ -303,15 +306,6 @@ impl Reader<'_> {
             None => origin.file.display().to_string(),
         }
     }
-}
-
-/// True for names that Kubernetes takes: DNS labels, for names of resources several with dots between.
-fn is_kubernetes_name(text: &str, dots: bool) -> bool {
-    let is_label = |label: &str| {
-        let inner = label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-        !label.is_empty() && inner && !label.starts_with('-') && !label.ends_with('-')
-    };
-    if dots { text.len() <= 253 && text.split('.').all(is_label) } else { text.len() <= 63 && is_label(text) }
 }
 
 /// What was noted while a document was read.

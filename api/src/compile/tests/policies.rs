@@ -30,7 +30,7 @@ fn rules_say_what_the_policy_says() {
         (vec!["glm-5.3".to_string()], vec!["complexity-low".to_string()], vec!["y".to_string()], vec!["x".to_string()],)
     );
     assert_eq!(cheaper.candidates, ["glm-5.3", "qwen-3.6-27b"]);
-    assert_eq!((cheaper.minimize, cheaper.ttft_budget_ms), (Some(v1::Objective::MinimizeTtft.into()), 1000));
+    assert_eq!((cheaper.minimize, cheaper.ttft_budget_ms), (Some(v1::Objective::MinimizeCost.into()), 1000));
 
     let burst = rule(&config, "house-rules/burst-to-cloud");
     let bound = burst.require.as_ref().unwrap().workers[0];

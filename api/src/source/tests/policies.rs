@@ -129,7 +129,7 @@ fn rules_that_contradict_themselves() {
         ),
         (
             "  - {name: r, minimize: PredictedTTFT, ttftBudget: 1s}\n",
-            "p.yaml:6: spec.rules[0].ttftBudget: warning: has no effect (it goes with minimize: Cost)",
+            "p.yaml:6: spec.rules[0].ttftBudget: has no effect (it goes with minimize: Cost)",
         ),
         (
             "  - {name: r, minimize: Cost, reject: {status: 403}}\n",
