@@ -63,6 +63,6 @@ pub(crate) const HEADER: usize = 128;
 /// Characters of a message to clients.
 pub(crate) const MESSAGE: usize = 1024;
 /// Characters of a chat template.
-pub(crate) const TEMPLATE: usize = 512 << 10;
+pub(crate) const TEMPLATE: usize = 2 << 20;
 /// Characters of a label's key: a DNS name, a slash and a name.
 pub(crate) const LABEL_KEY: usize = 317;

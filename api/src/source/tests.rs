@@ -62,7 +62,7 @@ fn every_field_of_every_kind_is_read() {
     assert_eq!(test.spec.cases[2].expect.rule.as_deref(), Some("burst-to-cloud"));
     let history = test.spec.state.workers["qwen/a"].history.as_ref().unwrap();
     assert_eq!(history.queued_requests[0].0.0.as_millis(), 20_000);
-    assert_eq!(test.case_lines, [130, 131, 132]);
+    assert_eq!(test.case_lines, [131, 132, 133]);
     assert_eq!(test.backend(&resources), Some(&ObjectKey::new("default", "main")));
 
     let qwen = &resources.worker_sets[&ObjectKey::new("default", "qwen")];
