@@ -30,6 +30,8 @@ pub struct Problem {
     pub message: String,
     /// What to do about it; empty when the message says it all.
     pub remedy: String,
+    /// The resource that it is a problem of, as far as kind and name are known.
+    pub resource: Option<(Kind, ObjectKey)>,
 }
 
 impl fmt::Display for Problem {
@@ -77,4 +79,19 @@ pub struct Finding {
     pub remedy: String,
     /// The resource that does not exist, when that is what is wrong.
     pub missing: Option<(Kind, ObjectKey)>,
+}
+
+/// Displays as `path: message (remedy)`, for those who see which resource it is of.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.to_string();
+        if !path.is_empty() {
+            write!(f, "{path}: ")?;
+        }
+        f.write_str(&self.message)?;
+        if !self.remedy.is_empty() {
+            write!(f, " ({})", self.remedy)?;
+        }
+        Ok(())
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::DEFAULT_NAMESPACE;
@@ -101,11 +101,26 @@ impl fmt::Display for Kind {
 
 /// Where a resource was read from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Origin {
-    /// The file.
-    pub file: PathBuf,
-    /// The document within the file, from 0.
-    pub document: usize,
+pub enum Origin {
+    /// A file.
+    File {
+        /// The file.
+        file: PathBuf,
+        /// The document within the file, from 0.
+        document: usize,
+    },
+    /// A cluster, where kind, namespace and name say it all.
+    Cluster,
+}
+
+impl Origin {
+    /// The file; the empty path for a resource of a cluster.
+    pub fn file(&self) -> &Path {
+        match self {
+            Origin::File { file, .. } => file,
+            Origin::Cluster => Path::new(""),
+        }
+    }
 }
 
 /// A resource of one of the kinds.

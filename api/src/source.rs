@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::policy_test::TestState;
 use crate::problem::{Problem, Problems, Severity};
-use crate::{Resources, check};
+use crate::{Origin, Resources, check};
 use sink::Sink;
 
 mod document;
@@ -22,6 +22,9 @@ pub(crate) mod suggest;
 #[cfg(test)]
 mod tests;
 mod text;
+mod value;
+
+pub use value::{SpecError, read_spec};
 
 /// Larger files are refused, in bytes.
 pub const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -142,15 +145,16 @@ fn examine_with(files: Vec<SourceFile>, mut sink: Sink) -> Loaded {
         if is_echo || !sink.admit(&finding.origin, finding.severity) {
             continue;
         }
-        let text = texts.get(&finding.origin.file);
-        let document = text.and_then(|text| text.document(finding.origin.document));
+        let Origin::File { file, document } = finding.origin else { continue };
+        let document = texts.get(&file).and_then(|text| text.document(document));
         sink.push(Problem {
             line: document.map_or(0, |document| document.line_of(&finding.path)),
             path: finding.path.to_string(),
             severity: finding.severity,
             message: finding.message,
             remedy: finding.remedy,
-            file: finding.origin.file,
+            file,
+            resource: finding.kind.map(|kind| (kind, finding.key)),
         });
     }
     Loaded { resources, problems: sink.finish() }

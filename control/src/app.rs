@@ -22,7 +22,8 @@ use crate::core::{Core, Outputs};
 use crate::eds::{EdsService, Peers};
 use crate::metrics::Metrics;
 use crate::push::{Directory, SnapshotServer, Timing};
-use crate::source::{Loader, watch as source};
+use crate::source::kubernetes::Kubernetes;
+use crate::source::{Loader, watch as files};
 
 /// How long open streams have to end when the service stops.
 const GRACE: Duration = Duration::from_secs(5);
@@ -38,6 +39,12 @@ pub struct Service {
     pub admin: SocketAddr,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
+}
+
+/// Where the configuration comes from.
+enum Source {
+    Folder(Loader),
+    Cluster(Box<Kubernetes>),
 }
 
 /// Completes on SIGTERM or SIGINT.
@@ -60,7 +67,7 @@ impl Service {
     /// is not ready until that is mended.
     ///
     /// # Errors
-    /// When an address cannot be bound.
+    /// When an address cannot be bound, or it is not known how to reach the cluster.
     pub async fn start(args: &Args) -> anyhow::Result<Self> {
         let listener = bind(args.listen, "--listen").await?;
         let admin_listener = bind(args.admin, "--admin").await?;
@@ -83,12 +90,18 @@ impl Service {
         let snapshots =
             SnapshotServer::new(directory_seen, inputs.clone(), metrics.clone(), shutdown.clone(), Timing::default());
         let eds = EdsService::new(assignments_seen, peers.clone(), metrics.clone(), shutdown.clone());
-        let pages = Admin { metrics, readiness: readiness_seen, status, peers };
-        let loader = Loader::new(args.config.clone());
+        let pages = Admin { metrics: metrics.clone(), readiness: readiness_seen, status, peers };
+        let source = match &args.config {
+            Some(folder) => Source::Folder(Loader::new(folder.clone())),
+            None => Source::Cluster(Box::new(Kubernetes::start(&args.cluster, metrics.clone()).await?)),
+        };
 
         let mut tasks = JoinSet::new();
         tasks.spawn(core.run(input_queue, status_queue, shutdown.clone()));
-        tasks.spawn(source::run(loader, inputs, shutdown.clone()));
+        match source {
+            Source::Folder(loader) => tasks.spawn(files::run(loader, inputs, shutdown.clone())),
+            Source::Cluster(cluster) => tasks.spawn(cluster.run(inputs, shutdown.clone())),
+        };
         tasks.spawn(serve_grpc(listener, snapshots, eds, shutdown.clone()));
         tasks.spawn(serve_admin(admin_listener, pages, shutdown.clone()));
         Ok(Self { grpc, admin, shutdown, tasks })

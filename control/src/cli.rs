@@ -13,8 +13,11 @@ use tracing_subscriber::EnvFilter;
 #[command(name = "kinference-control", version)]
 pub struct Args {
     /// Folder of the configuration: YAML files of the kinds. Watched for changes.
-    #[arg(long, value_name = "DIR")]
-    pub config: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "kubernetes", conflicts_with = "kubernetes")]
+    pub config: Option<PathBuf>,
+    /// The cluster, when the configuration is in one.
+    #[command(flatten)]
+    pub cluster: KubernetesArgs,
     /// Address of the gRPC services (snapshots for filters, endpoints for Envoy). Port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18100")]
     pub listen: SocketAddr,
@@ -27,6 +30,23 @@ pub struct Args {
     /// What is logged: a level, or levels by module such as `info,kinference_control::push=debug`.
     #[arg(long, value_name = "FILTER", env = "KINFERENCE_LOG", default_value = "info")]
     pub log: String,
+}
+
+/// Where in which cluster the configuration is.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct KubernetesArgs {
+    /// Takes the configuration from a Kubernetes cluster: that of the Pod's service account, or of KUBECONFIG.
+    #[arg(long)]
+    pub kubernetes: bool,
+    /// Namespace to follow; may be given several times. Default: all namespaces.
+    #[arg(long, value_name = "NAME", requires = "kubernetes")]
+    pub namespace: Vec<String>,
+    /// The kubeconfig, where it is not the usual one.
+    #[arg(long, value_name = "FILE", requires = "kubernetes")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. Default: its current one.
+    #[arg(long, value_name = "NAME", requires = "kubernetes")]
+    pub context: Option<String>,
 }
 
 /// How log lines are written.

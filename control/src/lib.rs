@@ -8,6 +8,7 @@ pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod core;
+pub mod credential;
 pub mod eds;
 pub mod events;
 pub mod fidelity;

@@ -3,6 +3,8 @@
 
 mod record;
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -71,6 +73,14 @@ pub struct Metrics {
     pub config_loads: Family<Kind, Counter>,
     /// Problems of the newest configuration.
     pub config_problems: Gauge,
+    /// 1 while the API server answers.
+    pub source_connected: Gauge,
+    /// For how long what is in force may be out of date; seconds.
+    pub source_sync_age: Gauge<f64, AtomicU64>,
+    /// Errors of watches by kind.
+    pub source_errors: Family<Kind, Counter>,
+    /// Objects in memory by kind.
+    pub source_objects: Family<Kind, Gauge>,
     /// Workers by state.
     pub workers: Family<SetKind, Gauge>,
     /// Requests in flight.
@@ -173,6 +183,10 @@ impl Default for Metrics {
             config_valid: r.add("config_valid", "1 while the files on disk are the configuration in force, 0 while the last good one is kept or there is none."),
             config_loads: r.add("config_loads", "Configurations read, by result: ok, error."),
             config_problems: r.add("config_problems", "Problems of the configuration that was read last."),
+            source_connected: r.add("source_connected", "1 while the Kubernetes API server answers, 0 while it does not."),
+            source_sync_age: r.add("source_sync_age_seconds", "For how long what is in force may be out of date: since the cluster was last followed without a problem."),
+            source_errors: r.add("source_errors", "Errors of Kubernetes watches, by kind: unreachable, forbidden, missing (CRDs), expired (listed again), other."),
+            source_objects: r.add("source_objects", "Kubernetes objects in memory: resources, pods, config_maps, secrets."),
             workers: r.add("workers", "Workers by state: ready, unready, unknown."),
             worker_in_flight: r.add("worker_in_flight", "Requests that filters sent to the worker and that have not finished."),
             worker_pending_prefill: r.add("worker_pending_prefill_tokens", "Uncached prompt tokens sent to the worker that have not produced a first token."),

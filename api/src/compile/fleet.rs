@@ -65,7 +65,7 @@ fn settings(spec: &GatewayBackendSpec) -> BackendSettings {
 fn worker_set(id: u32, set: &Resource<InferenceWorkerSetSpec>) -> Result<WorkerSetSpec, CompileError> {
     let unchecked = |message: String| CompileError::Unchecked { resource: set.key.clone(), message };
     let spec = &set.spec;
-    let folder = set.origin.file.parent().unwrap_or(Path::new(""));
+    let folder = set.origin.file().parent().unwrap_or(Path::new(""));
     let ports = spec.kv_events.as_ref().map(|kv| KvPorts { events: kv.port, replay: kv.replay_port });
     let workers = match (&spec.workers.static_workers, &spec.workers.selector) {
         (Some(list), None) => {

@@ -59,19 +59,19 @@ impl Unread {
 pub(super) fn read_all(text: &Text, resources: &mut Resources, sink: &mut Sink, unread: &mut Unread) {
     let mut budget = MAX_FILE_VALUES;
     for (index, document) in text.documents().enumerate() {
-        let mut reader =
-            Reader { text, document, origin: Origin { file: text.path.clone(), document: index }, sink, unread };
+        let origin = Origin::File { file: text.path.clone(), document: index };
+        let mut reader = Reader { text, document, origin, resource: None, sink, unread };
         reader.read(&mut budget, resources);
     }
 }
 
 /// Reads a file that holds nothing but the state of a policy test.
 pub(super) fn read_state(text: &Text, sink: &mut Sink) -> Option<TestState> {
-    let origin = Origin { file: text.path.clone(), document: 0 };
+    let origin = Origin::File { file: text.path.clone(), document: 0 };
     let document = text.document(0)?;
     let mut unread = Unread::default();
     let mut budget = MAX_FILE_VALUES;
-    let mut reader = Reader { text, document, origin, sink, unread: &mut unread };
+    let mut reader = Reader { text, document, origin, resource: None, sink, unread: &mut unread };
     match reader.document.read(Probe { budget: &mut budget }) {
         Ok(_) => reader.strict::<TestState>(Shape::State),
         Err(error) => {
@@ -85,6 +85,8 @@ struct Reader<'a> {
     text: &'a Text,
     document: Document<'a>,
     origin: Origin,
+    /// Whose problems are found, once that is known.
+    resource: Option<(Kind, ObjectKey)>,
     sink: &'a mut Sink,
     unread: &'a mut Unread,
 }
@@ -127,6 +129,7 @@ impl Reader<'_> {
             severity: Severity::Error,
             message: message.into(),
             remedy: remedy.into(),
+            resource: self.resource.clone(),
         });
     }
 
@@ -139,6 +142,7 @@ impl Reader<'_> {
             severity: Severity::Error,
             message: format!("not valid {}: {}", self.document.language(), error.message),
             remedy: String::new(),
+            resource: None,
         });
     }
 
@@ -153,6 +157,7 @@ impl Reader<'_> {
             Shape::Resource(kind) => kind,
             Shape::PolicyTest | Shape::State => return self.policy_test(key, resources),
         };
+        self.resource = Some((kind, key.clone()));
         let read = match kind {
             Kind::GatewayBackend => self.resource(kind, &key, &mut resources.backends),
             Kind::InferencePool => self.resource(kind, &key, &mut resources.pools),
@@ -299,11 +304,13 @@ impl Reader<'_> {
     }
 
     fn first_place(&self, origin: &Origin) -> String {
-        let same_file = origin.file == self.text.path;
-        let document = self.text.document(origin.document).filter(|_| same_file);
+        let document = match origin {
+            Origin::File { file, document } if *file == self.text.path => self.text.document(*document),
+            Origin::File { .. } | Origin::Cluster => None,
+        };
         match document {
             Some(document) => format!("line {}", document.line_of(&FieldPath::root())),
-            None => origin.file.display().to_string(),
+            None => origin.file().display().to_string(),
         }
     }
 }

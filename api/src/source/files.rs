@@ -88,6 +88,7 @@ impl Collector {
             severity: Severity::Error,
             message,
             remedy: remedy.to_string(),
+            resource: None,
         });
     }
 }

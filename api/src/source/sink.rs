@@ -27,7 +27,7 @@ impl Sink {
         }
         self.omitted += 1;
         self.omitted_errors |= severity == Severity::Error;
-        self.first_omitted.get_or_insert_with(|| origin.file.clone());
+        self.first_omitted.get_or_insert_with(|| origin.file().to_path_buf());
         false
     }
 
@@ -48,7 +48,15 @@ impl Sink {
             let message = format!("{} more problems from here on", self.omitted);
             let remedy = "they show when some of the others are solved".to_string();
             let severity = if self.omitted_errors { Severity::Error } else { Severity::Warning };
-            self.problems.push(Problem { file, line: 0, path: String::new(), severity, message, remedy });
+            self.problems.push(Problem {
+                file,
+                line: 0,
+                path: String::new(),
+                severity,
+                message,
+                remedy,
+                resource: None,
+            });
         }
         self.problems
     }

@@ -52,6 +52,7 @@ impl Text {
             severity: Severity::Error,
             message,
             remedy: remedy.to_string(),
+            resource: None,
         };
         if file.content.len() as u64 > MAX_FILE_BYTES {
             let message = format!("larger than {} MiB", MAX_FILE_BYTES >> 20);

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::*;
-use crate::cli::LogFormat;
+use crate::cli::{KubernetesArgs, LogFormat};
 use crate::scrape::http_client;
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -84,8 +84,14 @@ async fn until(service: &Service, path: &str, wanted: impl Fn(u16, &str) -> bool
 
 async fn start(folder: &Folder) -> Service {
     let any = "127.0.0.1:0".parse().unwrap();
-    let args =
-        Args { config: folder.0.clone(), listen: any, admin: any, log_format: LogFormat::Text, log: "info".into() };
+    let args = Args {
+        config: Some(folder.0.clone()),
+        cluster: KubernetesArgs::default(),
+        listen: any,
+        admin: any,
+        log_format: LogFormat::Text,
+        log: "info".into(),
+    };
     Service::start(&args).await.unwrap()
 }
 
@@ -152,7 +158,8 @@ async fn an_address_in_use_is_an_error_that_names_it() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let folder = Folder::new("taken");
     let args = Args {
-        config: folder.0.clone(),
+        config: Some(folder.0.clone()),
+        cluster: KubernetesArgs::default(),
         listen: taken.local_addr().unwrap(),
         admin: "127.0.0.1:0".parse().unwrap(),
         log_format: LogFormat::Text,

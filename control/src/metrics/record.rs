@@ -37,6 +37,14 @@ impl Metrics {
         self.config_valid.set(i64::from(problems == 0));
     }
 
+    pub(crate) fn source_error(&self, kind: &'static str) {
+        self.source_errors.get_or_create(&Kind { kind }).inc();
+    }
+
+    pub(crate) fn source_holds(&self, kind: &'static str, objects: usize) {
+        self.source_objects.get_or_create(&Kind { kind }).set(objects as i64);
+    }
+
     pub(crate) fn scraped(&self, set: &ObjectKey, error: Option<&ScrapeError>) {
         let kind = match error {
             None => "ok",

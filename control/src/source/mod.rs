@@ -1,13 +1,15 @@
-//! Where the configuration comes from: a folder of files of the kinds.
+//! Where the configuration comes from: a folder of files of the kinds, or a Kubernetes cluster.
 
+pub mod judge;
+pub mod kubernetes;
 mod models;
-mod policies;
 pub mod watch;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use kinference_api::{ObjectKey, Severity, compile};
+use kinference_api::source::Loaded;
+use kinference_api::{Kind, ObjectKey, Severity};
 
 use crate::state::{Faults, Plan};
 use models::Models;
@@ -42,35 +44,33 @@ impl Loader {
     pub fn load(&mut self) -> Result<Plan, Faults> {
         self.seen = Some(watch::config_fingerprint(&self.folder));
         let loaded = kinference_api::source::examine(std::slice::from_ref(&self.folder));
-        let of_severity = |severity: Severity| loaded.problems.iter().filter(move |p| p.severity == severity);
-        let errors: Vec<String> = of_severity(Severity::Error).map(ToString::to_string).collect();
-        if !errors.is_empty() {
-            let policies = policies::faults(&loaded, &self.policy_files);
-            return Err(Faults { problems: errors, policies });
-        }
-        let mut plan = Plan {
-            policies: policies::plans(&loaded),
-            warnings: of_severity(Severity::Warning).map(ToString::to_string).collect(),
-            ..Plan::default()
-        };
-        let resources = loaded.resources;
-        for key in resources.backends.keys() {
-            plan.fleets.push(compile::fleet(&resources, key).map_err(|error| Faults::from(vec![error.to_string()]))?);
-        }
+        let mut plan = judge::together(&loaded).map_err(|faults| self.blame(faults, &loaded))?;
         if plan.fleets.is_empty() {
             // Most likely a mount that is not there (yet). Taking every worker away would be the worst answer.
             let problem = format!("{}: no file here has a GatewayBackend; add one", self.folder.display());
             return Err(vec![problem].into());
         }
-        self.models.begin();
-        for set in plan.fleets.iter().flat_map(|fleet| &fleet.worker_sets) {
-            if !plan.models.contains_key(&set.key) {
-                plan.models.insert(set.key.clone(), self.models.load(set));
+        let sets = plan.fleets.iter().flat_map(|fleet| &fleet.worker_sets);
+        plan.models = self.models.load(sets, None);
+        let policies = loaded.resources.policies.into_iter();
+        self.policy_files = policies.map(|(key, policy)| (key, policy.origin.file().to_path_buf())).collect();
+        Ok(plan)
+    }
+
+    /// Of a policy that was valid before, and is in no document that can be read now, the problems are those of its
+    /// file.
+    fn blame(&self, mut faults: Faults, loaded: &Loaded) -> Faults {
+        let lost = |key: &ObjectKey| !loaded.resources.policies.contains_key(key);
+        for (key, file) in self.policy_files.iter().filter(|(key, _)| lost(key)) {
+            let of_file = loaded.problems.iter().filter(|p| p.resource.is_none() && p.file == *file);
+            let problems = of_file.filter(|p| p.severity == Severity::Error).map(ToString::to_string);
+            let problems: Vec<String> = problems.collect();
+            if !problems.is_empty() {
+                let outcome = faults.outcomes.entry((Kind::InferencePolicy, key.clone())).or_default();
+                outcome.problems.extend(problems);
             }
         }
-        self.models.end();
-        self.policy_files = plan.policies.iter().map(|(key, policy)| (key.clone(), policy.file.clone())).collect();
-        Ok(plan)
+        faults
     }
 
     /// True when a file that was or would be read is not as it was when it was read.

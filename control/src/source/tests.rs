@@ -195,8 +195,7 @@ fn every_policy_is_told_its_own_problems() {
     folder.write("house.yaml", &(policy("one", missing) + &policy("two", missing)));
     folder.write("other.yaml", &policy("other", "require: [not, a, map]"));
     let faults = loader.load().unwrap_err();
-    assert_eq!(faults.policies.keys().cloned().collect::<Vec<_>>(), [key("one"), key("other"), key("two")]);
-    let of = |name: &str| faults.policies[&key(name)].join("|");
+    let of = |name: &str| faults.outcomes[&(Kind::InferencePolicy, key(name))].problems.join("|");
     assert!(of("one").contains("house.yaml:7:") && of("one").contains("nowhere"), "{}", of("one"));
     assert!(of("two").contains("house.yaml:14:") && !of("two").contains(":7:"), "{}", of("two"));
     assert!(of("other").contains("other.yaml:7"), "{}", of("other"));

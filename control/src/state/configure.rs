@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kinference_api::ObjectKey;
-use kinference_api::compile::{self, FleetSpec, WorkerSetAssets, WorkerSetSpec};
-use kinference_routing::policy::Rules;
+use kinference_api::compile::{FleetSpec, WorkerSetAssets, WorkerSetSpec};
 use kinference_routing::signals;
 
 use super::backend::{Backend, OTHER_TENANT, by_events};
@@ -14,43 +13,51 @@ use super::{Faults, Fleet, Plan};
 
 impl Fleet {
     pub(super) fn configure(&mut self, result: Result<Plan, Faults>, now: u64) {
-        // What filters would refuse must not take force.
-        let result = result.and_then(|plan| match refused(&plan) {
-            problems if problems.is_empty() => Ok(plan),
-            problems => Err(problems.into()),
-        });
-        self.metrics.config_read(result.as_ref().err().map_or(0, |faults| faults.problems.len()));
-        match result {
+        let workers_only = result.as_ref().is_ok_and(|plan| plan.workers_only && self.config.in_force);
+        let faults = match result {
             Ok(mut plan) => {
-                self.config.policies = std::mem::take(&mut plan.policies);
-                self.config.warnings = std::mem::take(&mut plan.warnings);
-                for warning in &self.config.warnings {
-                    tracing::warn!("{warning}");
-                }
-                self.take_plan(plan, now);
-                self.config.in_force = true;
-                self.config.faults = Faults::default();
-                self.config.loads += 1;
-                tracing::info!(
-                    backends = self.backends.len(),
-                    workers = self.workers.len(),
-                    policies = self.config.policies.len(),
-                    "configuration in force"
-                );
+                let faults = std::mem::take(&mut plan.faults);
+                self.take_configuration(plan, now);
+                faults
             }
-            Err(faults) => {
-                let kept = if self.config.in_force {
-                    "the last good one stays in force"
-                } else {
-                    "waiting for it to be mended"
-                };
-                tracing::error!("the configuration is not valid; {kept}:\n{}", faults.problems.join("\n"));
-                self.config.faults = faults;
-            }
+            Err(faults) => faults,
+        };
+        if !workers_only {
+            self.metrics.config_read(faults.problems.len());
         }
+        // Pods come and go while a problem stays; once is enough to tell it.
+        if !faults.problems.is_empty() && faults.problems != self.config.faults.problems {
+            let kept = if self.config.in_force {
+                "the last good one stays in force where it has problems"
+            } else {
+                "waiting for it to be mended"
+            };
+            tracing::error!("the configuration is not valid; {kept}:\n{}", faults.problems.join("\n"));
+        }
+        self.config.faults = faults;
+        self.config.read = true;
         self.rewired = true;
         self.urgent = true;
         self.config_dirty = true;
+    }
+
+    fn take_configuration(&mut self, mut plan: Plan, now: u64) {
+        let workers_only = plan.workers_only && self.config.in_force;
+        self.config.policies = std::mem::take(&mut plan.policies);
+        let warnings = std::mem::take(&mut plan.warnings);
+        if warnings != self.config.warnings {
+            warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        }
+        self.config.warnings = warnings;
+        self.take_plan(plan, now);
+        self.config.in_force = true;
+        let (backends, workers, policies) = (self.backends.len(), self.workers.len(), self.config.policies.len());
+        if workers_only {
+            tracing::debug!(backends, workers, policies, "workers changed");
+        } else {
+            self.config.loads += 1;
+            tracing::info!(backends, workers, policies, "configuration in force");
+        }
     }
 
     fn take_plan(&mut self, plan: Plan, now: u64) {
@@ -220,15 +227,4 @@ impl Fleet {
         self.subscribed.insert(worker.subscription, id);
         self.rewired = true;
     }
-}
-
-/// What filters would refuse in a plan, whatever is found out about its worker sets.
-fn refused(plan: &Plan) -> Vec<String> {
-    let problem = |fleet: &FleetSpec| {
-        let assets = fleet.worker_sets.iter().map(|set| (set.key.clone(), WorkerSetAssets::default())).collect();
-        let config = compile::config(fleet, &assets).map_err(|error| error.to_string());
-        let rules = config.and_then(|config| Rules::compile(&config).map_err(|error| error.to_string()));
-        rules.err().map(|error| format!("GatewayBackend {}: filters would refuse its rules: {error}", fleet.backend))
-    };
-    plan.fleets.iter().filter_map(problem).collect()
 }

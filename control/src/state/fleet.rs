@@ -14,6 +14,7 @@ use super::fidelity::{Check, Verdict};
 use super::places::Places;
 use super::reports::Filter;
 use super::set::Set;
+use super::source::Source;
 use super::traffic::Traffic;
 use super::view::Viewer;
 use super::wire::Full;
@@ -31,6 +32,8 @@ const SLOW_MS: u64 = 1_000;
 /// Whether the configuration on disk is the one in force.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ConfigState {
+    /// A configuration was read.
+    pub(super) read: bool,
     /// A configuration is in force.
     pub(super) in_force: bool,
     /// All that is wrong with the one that was read last; empty when it is in force.
@@ -49,6 +52,7 @@ pub struct Fleet {
     pub(super) metrics: Arc<Metrics>,
     epoch_base: u64,
     pub(super) config: ConfigState,
+    pub(super) source: Option<Source>,
     pub(super) places: Places,
     pub(super) sets: BTreeMap<ObjectKey, Set>,
     pub(super) workers: BTreeMap<u32, Worker>,
@@ -79,6 +83,7 @@ impl Fleet {
             metrics,
             epoch_base,
             config: ConfigState::default(),
+            source: None,
             places: Places::default(),
             sets: BTreeMap::new(),
             workers: BTreeMap::new(),
@@ -109,6 +114,7 @@ impl Fleet {
     pub fn handle(&mut self, input: Input, now: u64) {
         match input {
             Input::Config(result) => self.configure(result, now),
+            Input::Source(report) => self.source_reported(report, now),
             Input::Scraped { set, address, began, result } => self.scraped(&set, address, began, result, now),
             Input::Feed(message) => self.feed(message),
             Input::Checked { set, address, generation, verdict } => {
@@ -238,14 +244,17 @@ impl Fleet {
         std::mem::take(&mut self.rewired)
     }
 
-    /// Whether a configuration is in force; else what keeps it from being.
+    /// Whether the configuration is in force, or there is nothing to put in force yet; else what keeps it from being.
     pub fn readiness(&self) -> Result<(), String> {
-        if self.config.in_force {
-            return Ok(());
-        }
-        match self.config.faults.problems.as_slice() {
-            [] => Err("the configuration has not been read yet".into()),
-            problems => Err(problems.join("; ")),
+        let problems = &self.config.faults.problems;
+        match (self.config.in_force, self.config.read) {
+            (true, _) => Ok(()),
+            (false, true) if problems.is_empty() => Ok(()),
+            (false, true) => Err(problems.join("; ")),
+            (false, false) => Err(match self.source.as_ref().map(|source| source.report.problems.as_slice()) {
+                None | Some([]) => "the configuration has not been read yet".into(),
+                Some(problems) => format!("the configuration has not been read yet: {}", problems.join("; ")),
+            }),
         }
     }
 

@@ -8,85 +8,43 @@ mod fidelity;
 mod fleet;
 mod health;
 mod places;
+mod plan;
 mod policies;
 mod reports;
 mod set;
+mod source;
 mod status;
 mod traffic;
 mod view;
 mod wire;
 mod worker;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
 
 use kinference_api::ObjectKey;
-use kinference_api::compile::FleetSpec;
 use kinference_protocol::v1;
 
 use crate::events::FeedMessage;
 use crate::scrape::parse::EngineMetrics;
-use crate::tokenizer::Tokenizer;
 
 pub use backend::Push;
 pub use fidelity::{Check, Verdict};
 pub use fleet::Fleet;
 pub use health::ScrapeError;
+pub use plan::{Faults, Model, Outcome, Outcomes, Plan, PolicyPlan, Standing};
 pub use policies::{PolicyStatus, PoolStatus, SignalStatus, WorkerCount};
+pub use source::{SourceReport, SourceStatus};
 pub use status::Status;
 pub use wire::Full;
 pub use worker::{Subscription, WorkerName};
 
-/// A worker set's tokenizer, or why there is none.
-pub type Model = Result<Arc<Tokenizer>, String>;
-
-/// A valid configuration, compiled, with what its files refer to.
-#[derive(Debug, Clone, Default)]
-pub struct Plan {
-    /// One for each gateway backend.
-    pub fleets: Vec<FleetSpec>,
-    /// By worker set.
-    pub models: BTreeMap<ObjectKey, Model>,
-    /// The policies, those too that are for no gateway backend.
-    pub policies: BTreeMap<ObjectKey, PolicyPlan>,
-    /// What most likely is not meant, one a line.
-    pub warnings: Vec<String>,
-}
-
-/// A policy of a valid configuration.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PolicyPlan {
-    /// The gateway backends that it is for.
-    pub backends: Vec<ObjectKey>,
-    /// The file that it is in.
-    pub file: PathBuf,
-    /// What most likely is not meant in it.
-    pub warnings: Vec<String>,
-}
-
-/// Why a configuration cannot be used. Nothing of it takes force then.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Faults {
-    /// Every problem: what, where, and what to do.
-    pub problems: Vec<String>,
-    /// Those of each policy.
-    pub policies: BTreeMap<ObjectKey, Vec<String>>,
-}
-
-impl From<Vec<String>> for Faults {
-    /// Problems of no policy.
-    fn from(problems: Vec<String>) -> Self {
-        Self { problems, policies: BTreeMap::new() }
-    }
-}
-
 /// What the edges tell the core.
 #[derive(Debug)]
 pub enum Input {
-    /// The configuration was read: a plan, or all that is wrong.
+    /// The configuration was read: what is to be in force, or why nothing of it can be and the last good one stays.
     Config(Result<Plan, Faults>),
+    /// How the source of the configuration fares.
+    Source(SourceReport),
     /// Metrics of an engine process were read.
     Scraped {
         /// Its worker set.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kinference_api::ObjectKey;
+use kinference_api::{Kind, ObjectKey};
 use kinference_protocol::v1::{Aggregate, Signal, WindowedSignal, WorkerState};
 use serde::Serialize;
 
@@ -122,8 +122,11 @@ impl Fleet {
         for (key, plan) in &self.config.policies {
             statuses.insert(key.to_string(), self.policy_status(key, plan));
         }
-        for (key, problems) in &self.config.faults.policies {
-            statuses.entry(key.to_string()).or_insert_with(PolicyStatus::default).problems.clone_from(problems);
+        for ((kind, key), outcome) in &self.config.faults.outcomes {
+            if *kind == Kind::InferencePolicy && !outcome.problems.is_empty() {
+                let status = statuses.entry(key.to_string()).or_insert_with(PolicyStatus::default);
+                status.problems.clone_from(&outcome.problems);
+            }
         }
         statuses
     }

@@ -11,6 +11,7 @@ use super::fidelity::Verdict;
 use super::fleet::state_name;
 use super::policies::{PolicyStatus, PoolStatus};
 use super::set::Mode;
+use super::source::SourceStatus;
 use super::worker::EventHealth;
 use crate::eds::Peer;
 
@@ -22,6 +23,9 @@ pub struct Status {
     pub version: &'static str,
     /// The configuration.
     pub config: ConfigStatus,
+    /// The cluster that it comes from; absent with files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourceStatus>,
     /// By "namespace/name".
     pub backends: BTreeMap<String, BackendStatus>,
     /// By "namespace/name": those in force, and those that are to be and cannot.
@@ -208,6 +212,7 @@ impl Fleet {
                 warnings: self.config.warnings.clone(),
                 loads: self.config.loads,
             },
+            source: self.source_status(now),
             backends: self
                 .backends
                 .iter()
@@ -315,6 +320,7 @@ impl Fleet {
     pub(super) fn set_gauges(&self, now: u64) {
         let metrics = &self.metrics;
         metrics.config_valid.set(i64::from(self.config.in_force && self.config.faults.problems.is_empty()));
+        self.gauge_source(now);
         let cached = self.cached_tokens();
         for (key, set) in &self.sets {
             let mut states: BTreeMap<&'static str, i64> =

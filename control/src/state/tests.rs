@@ -78,10 +78,10 @@ fn plan(yaml: &str) -> Plan {
     let of = |key: &ObjectKey| {
         let is_for = |backend: &&ObjectKey| compile::policies_of(&resources, backend).iter().any(|p| p.key == *key);
         let backends = resources.backends.keys().filter(is_for).cloned().collect();
-        PolicyPlan { backends, file: "test.yaml".into(), warnings: Vec::new() }
+        PolicyPlan { backends, warnings: Vec::new() }
     };
     let policies = resources.policies.keys().map(|key| (key.clone(), of(key))).collect();
-    Plan { fleets, models, policies, warnings: Vec::new() }
+    Plan { fleets, models, policies, ..Plan::default() }
 }
 
 /// A policy of these rules.

@@ -28,7 +28,7 @@ const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 #[derive(Debug, Error)]
 pub enum TokenizerError {
     /// A file that must be there is not.
-    #[error("{path}: no such file; the folder must hold the model's tokenizer.json (and tokenizer_config.json, chat_template.jinja where the model has them)", path = path.display())]
+    #[error("{path}: no such file; there must be the model's tokenizer.json (and tokenizer_config.json, chat_template.jinja where the model has them)", path = path.display())]
     Missing {
         /// The file.
         path: PathBuf,
@@ -84,25 +84,56 @@ pub struct Tokenizer {
     pub special_tokens: BTreeMap<String, String>,
 }
 
+/// The files of a tokenizer that are read, with their largest sizes in bytes.
+const FILES: [(&str, u64); 3] = [
+    ("tokenizer.json", MAX_TOKENIZER_BYTES),
+    ("tokenizer_config.json", MAX_CONFIG_BYTES),
+    ("chat_template.jinja", MAX_TEMPLATE_BYTES),
+];
+
 impl Tokenizer {
     /// Reads `tokenizer.json`, and where they exist `tokenizer_config.json` and `chat_template.jinja`, from a folder.
     ///
     /// # Errors
     /// See [`TokenizerError`]: a file that is missing, unreadable, too large, or not what it should be.
     pub fn load(folder: &Path) -> Result<Self, TokenizerError> {
-        let path = folder.join("tokenizer.json");
-        let text = read(&path, MAX_TOKENIZER_BYTES)?.ok_or_else(|| TokenizerError::Missing { path: path.clone() })?;
-        let file: vocabulary::TokenizerFile = parse(&path, &text)?;
+        let [tokenizer, config, template] = FILES.map(|(name, limit)| read(&folder.join(name), limit));
+        Self::from_texts(folder, tokenizer?, config?, template?)
+    }
 
-        let config_path = folder.join("tokenizer_config.json");
-        let config: config::ConfigFile = match read(&config_path, MAX_CONFIG_BYTES)? {
-            Some(text) => parse(&config_path, &text)?,
+    /// Takes the same files from memory, by name. `place` is for messages: where they are from.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::load`].
+    pub fn from_files(place: &Path, files: &BTreeMap<&str, &[u8]>) -> Result<Self, TokenizerError> {
+        let text = |(name, limit): (&str, u64)| {
+            let Some(content) = files.get(name) else { return Ok(None) };
+            let (path, bytes) = (place.join(name), content.len() as u64);
+            if bytes > limit {
+                return Err(TokenizerError::TooLarge { path, bytes, limit });
+            }
+            let text = std::str::from_utf8(content);
+            let text = text.map_err(|error| TokenizerError::Invalid { path, message: format!("not text: {error}") })?;
+            Ok(Some(text.to_owned()))
+        };
+        let [tokenizer, config, template] = FILES.map(text);
+        Self::from_texts(place, tokenizer?, config?, template?)
+    }
+
+    fn from_texts(
+        place: &Path,
+        tokenizer: Option<String>,
+        config: Option<String>,
+        template: Option<String>,
+    ) -> Result<Self, TokenizerError> {
+        let path = place.join("tokenizer.json");
+        let text = tokenizer.ok_or_else(|| TokenizerError::Missing { path: path.clone() })?;
+        let file: vocabulary::TokenizerFile = parse(&path, &text)?;
+        let config: config::ConfigFile = match config {
+            Some(text) => parse(&place.join("tokenizer_config.json"), &text)?,
             None => config::ConfigFile::default(),
         };
-        let chat_template = match read(&folder.join("chat_template.jinja"), MAX_TEMPLATE_BYTES)? {
-            Some(source) => Some(source),
-            None => config.chat_template(),
-        };
+        let chat_template = template.or_else(|| config.chat_template());
 
         let (normalization, unsupported) = file.normalization();
         let tokens = match unsupported.or_else(|| file.unsupported()) {

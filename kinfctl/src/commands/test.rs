@@ -126,7 +126,7 @@ fn play(resources: &Resources) -> Result<Vec<Run<'_>>> {
     let mut runs = Vec::new();
     for test in &resources.policy_tests {
         let Some(backend) = test.backend(resources) else {
-            bail!("{}: which GatewayBackend is tested is not clear", test.origin.file.display());
+            bail!("{}: which GatewayBackend is tested is not clear", test.origin.file().display());
         };
         for (case, line) in test.spec.cases.iter().zip(&test.case_lines) {
             let outcome = Scene::new(resources, backend, &[&test.spec.state, &case.state])?.play(&case.request);
@@ -142,7 +142,7 @@ fn in_text(runs: &[Run<'_>], passed: usize, failed: usize, paint: Paint) -> Resu
     let mut before: Option<&PolicyTest> = None;
     for run in runs {
         if before.is_none_or(|test| test.origin != run.test.origin) {
-            let title = format!("{}: {}", run.test.origin.file.display(), run.test.key.name);
+            let title = format!("{}: {}", run.test.origin.file().display(), run.test.key.name);
             writeln!(text, "{}", paint.bold(&title))?;
             before = Some(run.test);
         }
@@ -164,7 +164,7 @@ fn in_text(runs: &[Run<'_>], passed: usize, failed: usize, paint: Paint) -> Resu
 
 fn in_json(run: &Run<'_>) -> Value {
     json!({
-        "file": run.test.origin.file,
+        "file": run.test.origin.file(),
         "line": run.line,
         "test": run.test.key.name,
         "name": run.case.name,

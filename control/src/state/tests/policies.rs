@@ -1,6 +1,6 @@
 //! Policies: what is in force, and what is said of them.
 
-use std::collections::BTreeMap;
+use kinference_api::Kind;
 
 use super::*;
 
@@ -26,9 +26,13 @@ fn a_policy_that_does_not_compile_leaves_the_last_good_ones_in_force() {
     let position = world.replica.position();
     let of_house = vec!["a.yaml:9: spec.rules[0].when: nonsense".to_owned()];
     let of_new = vec!["b.yaml:3: spec.rules: nothing".to_owned()];
+    let outcome = |name: &str, problems: &[String]| {
+        let outcome = Outcome { problems: problems.to_vec(), ..Outcome::default() };
+        ((Kind::InferencePolicy, key(name)), outcome)
+    };
     let faults = Faults {
         problems: of_house.iter().chain(&of_new).cloned().collect(),
-        policies: BTreeMap::from([(key("house"), of_house.clone()), (key("new"), of_new.clone())]),
+        outcomes: Outcomes::from([outcome("house", &of_house), outcome("new", &of_new)]),
     };
     world.input(Input::Config(Err(faults)));
     world.pass(1000);
@@ -48,21 +52,6 @@ fn a_policy_that_does_not_compile_leaves_the_last_good_ones_in_force() {
     let status = world.fleet.status(world.now);
     assert_eq!(status.policies.keys().collect::<Vec<_>>(), ["default/house"]);
     assert!(status.policies["default/house"].problems.is_empty());
-}
-
-#[test]
-fn rules_that_filters_would_refuse_do_not_take_force() {
-    let mut world = World::with(&(base() + &policy("house", BATCH)));
-    let mut bad = plan(&(base() + &policy("house", BATCH)));
-    bad.fleets[0].rules[0].require.as_mut().unwrap().workers[0].signal = 7;
-    bad.fleets[0].worker_sets.clear();
-    world.input(Input::Config(Ok(bad)));
-    world.tick();
-    assert_eq!(world.snapshot().workers.len(), 1);
-    let status = world.fleet.status(world.now);
-    assert!(!status.config.valid && status.config.in_force);
-    assert!(status.config.problems[0].contains("GatewayBackend default/main: filters would refuse"), "{status:?}");
-    assert!(status.policies["default/house"].in_force);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::table::lay_out;
 pub(super) struct Status {
     version: String,
     config: Config,
+    source: Option<Source>,
     backends: BTreeMap<String, Backend>,
     worker_sets: BTreeMap<String, WorkerSet>,
     filters: Vec<Filter>,
@@ -28,6 +29,16 @@ struct Config {
     in_force: bool,
     problems: Vec<String>,
     loads: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Source {
+    kubernetes: String,
+    namespaces: Vec<String>,
+    connected: bool,
+    sync_age_seconds: Option<f64>,
+    problems: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -131,6 +142,9 @@ struct Envoy {
 pub(super) fn render(status: &Status, paint: Paint) -> String {
     let mut report = Report { text: String::new(), paint };
     report.config(status);
+    if let Some(source) = &status.source {
+        report.source(source);
+    }
     for (name, backend) in &status.backends {
         report.backend(name, backend);
     }
@@ -174,6 +188,23 @@ impl Report {
         let loads = if config.loads == 1 { "loaded once".into() } else { format!("loaded {} times", config.loads) };
         self.line(&format!("configuration {state}, {loads}  {version}"));
         for problem in &config.problems {
+            self.line(&format!("  {}", clean(problem)));
+        }
+    }
+
+    fn source(&mut self, source: &Source) {
+        let namespaces = match source.namespaces.as_slice() {
+            [] => "all namespaces".to_string(),
+            [one] => format!("namespace {}", clean(one)),
+            several => format!("namespaces {}", clean(&several.join(", "))),
+        };
+        let state = match (source.connected, source.sync_age_seconds) {
+            (true, _) if source.problems.is_empty() => self.paint.green("in step"),
+            (_, Some(age)) => self.paint.red(&format!("last in step {age:.0} s ago")),
+            (_, None) => self.paint.red("never in step"),
+        };
+        self.line(&format!("cluster {} ({namespaces}) {state}", clean(&source.kubernetes)));
+        for problem in &source.problems {
             self.line(&format!("  {}", clean(problem)));
         }
     }
