@@ -1,6 +1,7 @@
 //! The five kinds, one file each, and the small types that they share.
 
 #![expect(unreachable_pub, reason = "`KubeSchema` copies each type, `pub` as it is, into a function")]
+#![expect(clippy::duplicated_attributes, reason = "columns of one type are no duplicates")]
 
 mod backend;
 mod policy;

@@ -181,21 +181,6 @@ impl Resources {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_parse_from_names_with_and_without_namespace() {
-        assert_eq!("main".parse(), Ok(ObjectKey::new("default", "main")));
-        assert_eq!("team/main".parse(), Ok(ObjectKey::new("team", "main")));
-        for text in ["", "/main", "team/", "a/b/c"] {
-            assert_eq!(text.parse::<ObjectKey>(), Err(BadObjectKey(text.into())), "{text:?}");
-        }
-        assert_eq!(ObjectKey::new("team", "main").to_string(), "team/main");
-    }
-}
-
 /// True for what Kubernetes takes as the name of a resource: labels with dots between, at most 253 bytes.
 pub(crate) fn is_resource_name(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label_text)
@@ -209,4 +194,19 @@ pub(crate) fn is_label(text: &str) -> bool {
 fn is_label_text(text: &str) -> bool {
     let inner = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     !text.is_empty() && inner && !text.starts_with('-') && !text.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_parse_from_names_with_and_without_namespace() {
+        assert_eq!("main".parse(), Ok(ObjectKey::new("default", "main")));
+        assert_eq!("team/main".parse(), Ok(ObjectKey::new("team", "main")));
+        for text in ["", "/main", "team/", "a/b/c"] {
+            assert_eq!(text.parse::<ObjectKey>(), Err(BadObjectKey(text.into())), "{text:?}");
+        }
+        assert_eq!(ObjectKey::new("team", "main").to_string(), "team/main");
+    }
 }
