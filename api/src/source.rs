@@ -102,7 +102,7 @@ pub fn load_state(path: &Path) -> Result<TestState, Problems> {
     for file in files {
         match text::Text::new(file) {
             Ok(text) => state = document::read_state(&text, &mut sink),
-            Err(problem) => sink.push(problem),
+            Err(problem) => sink.push(*problem),
         }
     }
     let problems = sink.finish();
@@ -128,7 +128,7 @@ fn examine_with(files: Vec<SourceFile>, mut sink: Sink) -> Loaded {
                 texts.insert(text.path.clone(), text);
             }
             Err(problem) => {
-                sink.push(problem);
+                sink.push(*problem);
                 unread.anything = true;
             }
         }

@@ -85,7 +85,7 @@ fn every_field_of_every_kind_is_read() {
     assert_eq!(main.failure_mode, FailureMode::Closed);
 
     let rules = &resources.policies[&ObjectKey::new("default", "house-rules")].spec.rules;
-    assert_eq!(rules[1].minimize, Some(Objective::PredictedTtft));
+    assert_eq!(rules[1].minimize, Some(Objective::Cost));
     assert_eq!(rules[2].fallback[1].providers, ["databricks"]);
     let bedrock = &resources.providers[&ObjectKey::new("default", "bedrock")].spec.models[0];
     assert_eq!(bedrock.expected_ttft.unwrap().as_millis(), 900);

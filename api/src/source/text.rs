@@ -44,15 +44,17 @@ pub(super) struct ParseError {
 impl Text {
     /// # Errors
     /// The problem, when the file is too large or no UTF-8.
-    pub(super) fn new(file: SourceFile) -> Result<Text, Problem> {
-        let problem = |line: usize, message: String, remedy: &str| Problem {
-            file: file.path.clone(),
-            line,
-            path: String::new(),
-            severity: Severity::Error,
-            message,
-            remedy: remedy.to_string(),
-            resource: None,
+    pub(super) fn new(file: SourceFile) -> Result<Text, Box<Problem>> {
+        let problem = |line: usize, message: String, remedy: &str| {
+            Box::new(Problem {
+                file: file.path.clone(),
+                line,
+                path: String::new(),
+                severity: Severity::Error,
+                message,
+                remedy: remedy.to_string(),
+                resource: None,
+            })
         };
         if file.content.len() as u64 > MAX_FILE_BYTES {
             let message = format!("larger than {} MiB", MAX_FILE_BYTES >> 20);

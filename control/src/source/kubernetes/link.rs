@@ -16,7 +16,7 @@ use super::assemble::Around;
 use super::needs::{Needs, PodScope};
 use super::objects;
 use super::pods::{self, Pod};
-use super::trouble::{Subject, Trouble, UNREACHABLE};
+use super::trouble::{MISSING, Subject, Trouble, UNREACHABLE};
 use super::watches::{Signals, Watch};
 use crate::metrics::Metrics;
 use crate::source::models::ConfigMapFiles;
@@ -181,7 +181,17 @@ impl Link {
 
     /// How the cluster is followed.
     pub(super) fn report(&self) -> SourceReport {
-        let mut troubles: Vec<Trouble> = self.kinds.iter().filter_map(|(_, watch)| watch.trouble()).collect();
+        let (missing, others): (Vec<_>, Vec<_>) = self
+            .kinds
+            .iter()
+            .filter_map(|(kind, watch)| Some((*kind, watch.trouble()?)))
+            .partition(|(_, trouble)| trouble.kind == MISSING);
+        let mut missing: Vec<String> =
+            missing.iter().map(|(kind, _)| role_name(&objects::api_resource(*kind))).collect();
+        missing.dedup();
+        let mut troubles: Vec<Trouble> = others.into_iter().map(|(_, trouble)| trouble).collect();
+        // All of them at once, since one command installs them.
+        troubles.extend((!missing.is_empty()).then(|| Trouble::missing(&missing)));
         troubles.extend(self.pods.values().filter_map(Watch::trouble));
         troubles.extend(self.config_maps.values().filter_map(Watch::trouble));
         troubles.extend(self.secrets.values().filter_map(Watch::trouble));

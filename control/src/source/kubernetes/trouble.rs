@@ -10,6 +10,9 @@ use kube::runtime::watcher;
 /// The kind of trouble that goes by itself.
 pub(super) const UNREACHABLE: &str = "unreachable";
 
+/// The kind of trouble that is solved by installing the CRDs.
+pub(super) const MISSING: &str = "missing";
+
 /// What a watch ran into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Trouble {
@@ -71,6 +74,15 @@ impl Trouble {
         Self { kind: UNREACHABLE, text }
     }
 
+    /// The API server does not know these of the five kinds.
+    pub(super) fn missing(resources: &[String]) -> Self {
+        let resources = resources.join(", ");
+        let text = format!(
+            "the API server does not know {resources}: install the CRDs, `kinfctl crds | kubectl apply --server-side -f -`"
+        );
+        Self { kind: MISSING, text }
+    }
+
     fn of_status(status: &Status, verb: &str, subject: &Subject) -> Self {
         let Subject { resource, place, is_own } = subject;
         if status.code == 401 {
@@ -86,10 +98,7 @@ impl Trouble {
             return Self { kind: "forbidden", text };
         }
         if status.code == 404 && *is_own {
-            let text = format!(
-                "the API server does not know {resource}: install the CRDs, `kinfctl crds | kubectl apply --server-side -f -`"
-            );
-            return Self { kind: "missing", text };
+            return Self::missing(std::slice::from_ref(resource));
         }
         let kind = if status.code == 410 { "expired" } else { "other" };
         let text = format!("cannot {verb} {resource} ({place}): {} ({})", status.message, status.code);
