@@ -34,6 +34,14 @@ impl Programs {
     }
 }
 
+/// The filter's module.
+///
+/// # Errors
+/// It was not built.
+pub fn filter_module() -> Result<PathBuf, StackError> {
+    Ok(Programs::find()?.filter)
+}
+
 /// Where our own programs are.
 fn folder() -> Result<PathBuf, StackError> {
     let own = std::env::current_exe().map_err(StackError::io("find", "the running program"))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kinference_bench::load::{Answer, Client};
 use kinference_bench::sim::Config;
-use kinference_bench::stack::{KubernetesSource, Source, Stack, StackOptions, TOKENIZER, free_port};
+use kinference_bench::stack::{KubernetesSource, Source, Stack, StackOptions, TOKENIZER, free_port, until};
 use kinference_e2e::kubernetes::{Cluster, Namespace, Worker, read_files};
 use kinference_e2e::{chat, prompt, send};
 
@@ -69,7 +69,7 @@ impl Fleet {
             backend: namespace.key("main"),
             worker_set: namespace.key("simulated"),
             workers: pods,
-            flags: Vec::new(),
+            flags: vec!["--lease-namespace".into(), namespace.name().into()],
         });
         let options = StackOptions { sim, source: Source::Kubernetes(source), ..StackOptions::default() };
         let stack = must(Stack::start(options).await);
@@ -142,4 +142,29 @@ spec:
   kvEvents: {{port: {events}, replayPort: {replay}}}
 "
     )
+}
+
+/// A policy that turns requests for the stack's model away.
+pub(crate) fn turned_away(model: &str, status: u16) -> String {
+    format!(
+        "apiVersion: kinference.dev/v1alpha1
+kind: InferencePolicy
+metadata: {{name: closed}}
+spec:
+  rules:
+  - name: closed
+    when: {{models: [{model}]}}
+    reject: {{status: {status}, message: Closed for the test.}}
+"
+    )
+}
+
+/// Waits until a request is answered with a status.
+pub(crate) async fn answered_with(fleet: &Fleet, client: &Client, number: u64, status: u16) {
+    let what = format!("HTTP {status}");
+    let found = until(&what, FOLLOW, async || {
+        let answer = fleet.ask(client, number).await;
+        if answer.status == status { Ok(()) } else { Err(format!("HTTP {}", answer.status)) }
+    });
+    must(found.await);
 }

@@ -7,7 +7,7 @@ use kinference_bench::load::Client;
 use kinference_bench::stack::{TOKENIZER, until};
 use kinference_e2e::alone;
 
-use crate::common::{FOLLOW, Fleet, must};
+use crate::common::{FOLLOW, Fleet, answered_with, must, turned_away};
 
 /// The Pods that answer many different prompts.
 async fn answering(fleet: &Fleet, client: &Client, round: u64) -> BTreeSet<String> {
@@ -66,31 +66,6 @@ fn pods_that_come_turn_unready_and_go_are_followed() {
         assert!(refused.json()["error"]["message"].is_string(), "{}", refused.text());
         fleet.end().await;
     });
-}
-
-/// A policy that turns requests for the stack's model away.
-fn turned_away(model: &str, status: u16) -> String {
-    format!(
-        "apiVersion: kinference.dev/v1alpha1
-kind: InferencePolicy
-metadata: {{name: closed}}
-spec:
-  rules:
-  - name: closed
-    when: {{models: [{model}]}}
-    reject: {{status: {status}, message: Closed for the test.}}
-"
-    )
-}
-
-/// Waits until a request is answered with a status.
-async fn answered_with(fleet: &Fleet, client: &Client, number: u64, status: u16) {
-    let what = format!("HTTP {status}");
-    let found = until(&what, FOLLOW, async || {
-        let answer = fleet.ask(client, number).await;
-        if answer.status == status { Ok(()) } else { Err(format!("HTTP {}", answer.status)) }
-    });
-    must(found.await);
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! A real kube-apiserver, and the real control service, Envoy and filter on it. Each test has an API server of its own, or
 //! namespaces of its own on the cluster of `KUBECONFIG`.
 
+mod chart;
 mod common;
 mod crds;
 mod fleet;
+mod istio;
 mod outage;
 mod scale;
+mod statuses;

@@ -1,0 +1,134 @@
+//! The Helm charts, rendered by the real Helm, on a real API server.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kinference_bench::stack::KubernetesSource;
+use kinference_e2e::alone;
+use kinference_e2e::kubernetes::{Chart, Cluster, Manifest, Namespace, apply, dry_run, read};
+use kube::Client;
+use kube::api::{Api, ListParams};
+
+use crate::common::{Fleet, answered_with, cluster, must, repository, turned_away};
+
+/// Projects whose kinds the charts' resources are of.
+const PROJECTS: [&str; 3] = ["istio", "prometheus-operator", "cert-manager"];
+
+#[test]
+fn the_api_server_takes_the_charts_with_every_set_of_values() {
+    alone(300, async {
+        let cluster = cluster().await;
+        for project in PROJECTS {
+            must(cluster.install(project).await);
+        }
+        let namespace = must(cluster.namespace("release").await);
+        let (mut wrong, mut count) = (Vec::new(), 0);
+        for name in ["kinference", "kinference-istio"] {
+            let folder = repository("charts").join(name);
+            let chart = must(Chart::new(&folder));
+            let sets = values(&folder.join("ci"));
+            assert!(sets.len() >= 3, "{} has {} sets of values", folder.display(), sets.len());
+            for set in &sets {
+                let manifests = must(chart.render("release", namespace.name(), Some(set), &[]));
+                make_namespaces(&cluster, &manifests).await;
+                for manifest in &manifests {
+                    count += 1;
+                    if let Err(error) = dry_run(cluster.client(), namespace.name(), manifest).await {
+                        wrong.push(format!("{name} with {}: {error}", set.display()));
+                    }
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
+        eprintln!("{count} resources of the charts were taken");
+        must(namespace.remove().await);
+    });
+}
+
+/// Files with values, by name.
+fn values(folder: &std::path::Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = must(folder.read_dir()).filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.sort();
+    files
+}
+
+/// Makes the namespaces that resources name, which a dry run asks for too.
+async fn make_namespaces(cluster: &Cluster, manifests: &[Manifest]) {
+    let named = |manifest: &Manifest| manifest.object["metadata"]["namespace"].as_str().map(str::to_owned);
+    for name in manifests.iter().filter_map(named).collect::<BTreeSet<_>>() {
+        let yaml = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n");
+        must(apply(cluster.client(), "default", &must(read("the test", &yaml))).await);
+    }
+}
+
+/// A service account with the rights that the chart gives it in a namespace, and nothing else of the chart.
+async fn rights(cluster: &Cluster, release: &Namespace, set: &[String]) -> (Client, PathBuf) {
+    let chart = must(Chart::new(repository("charts/kinference")));
+    let rendered = must(chart.render("router", release.name(), None, set));
+    let kinds = ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
+    let rights: Vec<_> = rendered.into_iter().filter(|manifest| kinds.contains(&manifest.kind())).collect();
+    must(apply(cluster.client(), release.name(), &rights).await);
+    let account = rights.iter().find(|manifest| manifest.kind() == "ServiceAccount").expect("a service account");
+    let token = must(release.token(account.name()).await);
+    must(cluster.as_bearer(release.name(), &token).await)
+}
+
+/// Whether the API server refuses for want of rights.
+fn forbidden<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> bool {
+    matches!(result, Err(kube::Error::Api(status)) if status.code == 403)
+}
+
+/// A fleet whose control service has the chart's rights; `namespaced` in its own namespace only.
+async fn fleet_with_rights(namespaced: bool) -> (Fleet, Namespace, Client) {
+    let cluster = cluster().await;
+    let (release, fleet) = (must(cluster.namespace("release").await), must(cluster.namespace("fleet").await));
+    must(fleet.put_secret("named", &[("token", "known")]).await);
+    must(fleet.put_secret("unrelated", &[("token", "hidden")]).await);
+    must(release.put_secret("unrelated", &[("token", "hidden")]).await);
+    let mut set = vec!["rbac.secretNames={named}".to_owned()];
+    if namespaced {
+        set.push(format!("scope.namespaces={{{}}}", fleet.name()));
+    }
+    let (bearer, kubeconfig) = rights(&cluster, &release, &set).await;
+    let lease = release.name().to_owned();
+    let change = |source: KubernetesSource| KubernetesSource {
+        kubeconfig,
+        namespace: source.namespace.filter(|_| namespaced),
+        flags: vec!["--lease-namespace".into(), lease],
+        ..source
+    };
+    (Fleet::start_on(cluster, fleet, 2, 1, change).await, release, bearer)
+}
+
+/// What the control service does with the chart's rights, and what it cannot do.
+async fn works_with_no_more_rights_than_it_needs(namespaced: bool) {
+    let (fleet, release, bearer) = fleet_with_rights(namespaced).await;
+    let client = fleet.stack.client();
+    answered_with(&fleet, &client, 1, 200).await;
+    must(fleet.namespace.apply(&turned_away(fleet.stack.model(), 429)).await);
+    answered_with(&fleet, &client, 1, 429).await;
+    crate::statuses::policy_in_force(&fleet.namespace, "closed").await;
+
+    let secrets = |namespace: &Namespace| Api::<Secret>::namespaced(bearer.clone(), namespace.name());
+    must(secrets(&fleet.namespace).get("named").await);
+    assert!(forbidden(secrets(&fleet.namespace).get("unrelated").await));
+    assert!(forbidden(secrets(&fleet.namespace).list(&ListParams::default()).await));
+    assert!(forbidden(secrets(&release).get("unrelated").await));
+    let pods = Api::<Pod>::namespaced(bearer.clone(), fleet.namespace.name());
+    assert!(forbidden(pods.delete(&fleet.workers[0].name, &Default::default()).await));
+    let elsewhere = Api::<Pod>::namespaced(bearer.clone(), "kube-system").list(&ListParams::default()).await;
+    assert_eq!(forbidden(elsewhere), namespaced);
+    must(release.remove().await);
+    fleet.end().await;
+}
+
+#[test]
+fn a_role_in_one_namespace_is_enough_and_reads_no_other_secret() {
+    alone(180, works_with_no_more_rights_than_it_needs(true));
+}
+
+#[test]
+fn a_cluster_role_is_enough_and_reads_no_other_secret() {
+    alone(180, works_with_no_more_rights_than_it_needs(false));
+}
