@@ -26,8 +26,6 @@ pub struct KubernetesSource {
     pub worker_set: String,
     /// How many workers of the set the stack waits for.
     pub workers: usize,
-    /// Further flags of the control service.
-    pub flags: Vec<String>,
 }
 
 impl Source {
@@ -58,7 +56,6 @@ impl Source {
                 if let Some(namespace) = &source.namespace {
                     control.args(["--namespace", namespace]);
                 }
-                control.args(&source.flags);
             }
         }
     }

@@ -101,13 +101,13 @@ impl Cluster {
         Namespace::create(self, name).await
     }
 
-    /// A client and a kubeconfig for the bearer of a token.
+    /// A client and a kubeconfig for the bearer of a token, whose own namespace is `namespace`.
     ///
     /// # Errors
     /// A file that cannot be written.
-    pub async fn as_bearer(&self, name: &str, token: &str) -> Result<(Client, PathBuf), KubernetesError> {
-        let path = self.folder.path().join(format!("{name}.kubeconfig"));
-        kubeconfig::with_token(&path, &self.kubeconfig, token)?;
+    pub async fn as_bearer(&self, namespace: &str, token: &str) -> Result<(Client, PathBuf), KubernetesError> {
+        let path = self.folder.path().join(format!("{namespace}.kubeconfig"));
+        kubeconfig::with_token(&path, &self.kubeconfig, namespace, token)?;
         Ok((kubeconfig::client(&path).await?, path))
     }
 

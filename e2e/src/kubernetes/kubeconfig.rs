@@ -23,8 +23,8 @@ pub(super) fn write(path: &Path, server: &str, authority: &Path, token: &str) ->
     secret(path, &text.to_string())
 }
 
-/// Writes one for the same cluster as `of`, for the bearer of a token.
-pub(super) fn with_token(path: &Path, of: &Path, token: &str) -> Result<(), KubernetesError> {
+/// Writes one for the same cluster as `of`, for the bearer of a token in a namespace.
+pub(super) fn with_token(path: &Path, of: &Path, namespace: &str, token: &str) -> Result<(), KubernetesError> {
     let fail = |reason: String| KubernetesError::Kubeconfig { path: of.display().to_string(), reason };
     let whole = Kubeconfig::read_from(of).map_err(|error| fail(error.to_string()))?;
     let current = whole.current_context.clone().unwrap_or_default();
@@ -38,7 +38,7 @@ pub(super) fn with_token(path: &Path, of: &Path, token: &str) -> Result<(), Kube
         "kind": "Config",
         "clusters": [{"name": "tests", "cluster": cluster}],
         "users": [{"name": "tests", "user": {"token": token}}],
-        "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}],
+        "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests", "namespace": namespace}}],
         "current-context": "tests",
     });
     secret(path, &text.to_string())

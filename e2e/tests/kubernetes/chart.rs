@@ -1,16 +1,15 @@
 //! The Helm charts, rendered by the real Helm, on a real API server.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kinference_bench::stack::KubernetesSource;
 use kinference_e2e::alone;
-use kinference_e2e::kubernetes::{Chart, Cluster, Manifest, Namespace, apply, dry_run, read};
+use kinference_e2e::kubernetes::{Chart, Cluster, Namespace, apply, dry_run};
 use kube::Client;
 use kube::api::{Api, ListParams};
 
-use crate::common::{Fleet, answered_with, cluster, must, repository, turned_away};
+use crate::common::{Fleet, answered_with, cluster, make_namespaces, must, repository, turned_away};
 
 /// Projects whose kinds the charts' resources are of.
 const PROJECTS: [&str; 3] = ["istio", "prometheus-operator", "cert-manager"];
@@ -53,15 +52,6 @@ fn values(folder: &std::path::Path) -> Vec<PathBuf> {
     files
 }
 
-/// Makes the namespaces that resources name, which a dry run asks for too.
-async fn make_namespaces(cluster: &Cluster, manifests: &[Manifest]) {
-    let named = |manifest: &Manifest| manifest.object["metadata"]["namespace"].as_str().map(str::to_owned);
-    for name in manifests.iter().filter_map(named).collect::<BTreeSet<_>>() {
-        let yaml = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n");
-        must(apply(cluster.client(), "default", &must(read("the test", &yaml))).await);
-    }
-}
-
 /// A service account with the rights that the chart gives it in a namespace, and nothing else of the chart.
 async fn rights(cluster: &Cluster, release: &Namespace, set: &[String]) -> (Client, PathBuf) {
     let chart = must(Chart::new(repository("charts/kinference")));
@@ -91,11 +81,9 @@ async fn fleet_with_rights(namespaced: bool) -> (Fleet, Namespace, Client) {
         set.push(format!("scope.namespaces={{{}}}", fleet.name()));
     }
     let (bearer, kubeconfig) = rights(&cluster, &release, &set).await;
-    let lease = release.name().to_owned();
     let change = |source: KubernetesSource| KubernetesSource {
         kubeconfig,
         namespace: source.namespace.filter(|_| namespaced),
-        flags: vec!["--lease-namespace".into(), lease],
         ..source
     };
     (Fleet::start_on(cluster, fleet, 2, 1, change).await, release, bearer)
@@ -108,7 +96,6 @@ async fn works_with_no_more_rights_than_it_needs(namespaced: bool) {
     answered_with(&fleet, &client, 1, 200).await;
     must(fleet.namespace.apply(&turned_away(fleet.stack.model(), 429)).await);
     answered_with(&fleet, &client, 1, 429).await;
-    crate::statuses::policy_in_force(&fleet.namespace, "closed").await;
 
     let secrets = |namespace: &Namespace| Api::<Secret>::namespaced(bearer.clone(), namespace.name());
     must(secrets(&fleet.namespace).get("named").await);

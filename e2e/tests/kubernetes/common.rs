@@ -1,5 +1,6 @@
 //! What the tests share.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kinference_bench::load::{Answer, Client};
 use kinference_bench::sim::Config;
 use kinference_bench::stack::{KubernetesSource, Source, Stack, StackOptions, TOKENIZER, free_port, until};
-use kinference_e2e::kubernetes::{Cluster, Namespace, Worker, read_files};
+use kinference_e2e::kubernetes::{Cluster, Manifest, Namespace, Worker, apply, read, read_files};
 use kinference_e2e::{chat, prompt, send};
 
 /// Time for a change in the cluster to reach every filter. Seen to take less than a second on a quiet machine.
@@ -29,6 +30,15 @@ pub(crate) async fn cluster() -> Cluster {
     let cluster = must(Cluster::start().await);
     must(cluster.define(&must(read_files(&repository("crds")))).await);
     cluster
+}
+
+/// Makes the namespaces that resources name, which a dry run asks for too.
+pub(crate) async fn make_namespaces(cluster: &Cluster, manifests: &[Manifest]) {
+    let named = |manifest: &Manifest| manifest.object["metadata"]["namespace"].as_str().map(str::to_owned);
+    for name in manifests.iter().filter_map(named).collect::<BTreeSet<_>>() {
+        let yaml = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n");
+        must(apply(cluster.client(), "default", &must(read("the test", &yaml))).await);
+    }
 }
 
 /// Simulated workers on addresses of their own, with a namespace that has Pods for them, and a gateway in front.
@@ -69,7 +79,6 @@ impl Fleet {
             backend: namespace.key("main"),
             worker_set: namespace.key("simulated"),
             workers: pods,
-            flags: vec!["--lease-namespace".into(), namespace.name().into()],
         });
         let options = StackOptions { sim, source: Source::Kubernetes(source), ..StackOptions::default() };
         let stack = must(Stack::start(options).await);

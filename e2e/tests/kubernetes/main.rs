@@ -5,7 +5,7 @@ mod chart;
 mod common;
 mod crds;
 mod fleet;
+mod gateways;
 mod istio;
 mod outage;
 mod scale;
-mod statuses;

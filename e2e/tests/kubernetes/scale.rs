@@ -49,7 +49,6 @@ fn two_thousand_pods_and_two_hundred_policies_are_served_within_five_seconds() {
             backend: namespace.key("main"),
             worker_set: namespace.key("set-0"),
             workers: PODS / SETS,
-            flags: vec!["--lease-namespace".into(), namespace.name().into()],
         });
         let mut times = Vec::new();
         for number in 0..STARTS {
