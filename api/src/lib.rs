@@ -11,6 +11,7 @@
 //! | [`policy_test`] | the tests that people keep beside their policies |
 //! | [`compile`] | one gateway backend to its fleet ([`compile::FleetSpec`]) and its snapshot configuration |
 
+pub mod certificate;
 pub mod check;
 pub mod compile;
 pub mod crds;

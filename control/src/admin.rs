@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::eds::Peers;
 use crate::metrics::Metrics;
 use crate::state::Status;
+use crate::tls::Tls;
 
 /// `None` once ready; until then the reason why not.
 pub type Readiness = Option<String>;
@@ -27,6 +28,8 @@ pub struct Admin {
     pub status: mpsc::Sender<oneshot::Sender<Status>>,
     /// Connected Envoys.
     pub peers: Arc<Peers>,
+    /// TLS of the gRPC port, where there is any.
+    pub tls: Option<Tls>,
 }
 
 /// The pages.
@@ -57,6 +60,7 @@ async fn status(State(admin): State<Admin>) -> Response {
     match receiver.await {
         Ok(mut status) if asked.is_ok() => {
             status.envoys = admin.peers.list();
+            status.link.tls = admin.tls.as_ref().map(Tls::status);
             Json(status).into_response()
         }
         _ => (StatusCode::SERVICE_UNAVAILABLE, "the service is shutting down\n").into_response(),

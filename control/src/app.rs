@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
@@ -21,14 +22,17 @@ use crate::clock::Clock;
 use crate::core::{Core, Outputs};
 use crate::eds::{EdsService, Peers};
 use crate::metrics::Metrics;
-use crate::push::{Directory, SnapshotServer, Timing};
+use crate::push::{Confidentiality, Directory, SnapshotServer, Timing};
 use crate::source::kubernetes::Kubernetes;
 use crate::source::{Loader, watch as files};
+use crate::tls::{Tls, accept};
 
 /// How long open streams have to end when the service stops.
 const GRACE: Duration = Duration::from_secs(5);
 /// Inputs that may wait for the core; beyond, whoever has more waits.
 const QUEUE: usize = 1024;
+/// Connections that may wait for the gRPC server after their handshake.
+const CONNECTIONS: usize = 16;
 
 /// The running service.
 #[derive(Debug)]
@@ -67,14 +71,16 @@ impl Service {
     /// is not ready until that is mended.
     ///
     /// # Errors
-    /// When an address cannot be bound, or it is not known how to reach the cluster.
+    /// When an address cannot be bound, the files of TLS cannot be used, or it is not known how to reach the cluster.
     pub async fn start(args: &Args) -> anyhow::Result<Self> {
+        let metrics = Arc::new(Metrics::default());
+        let tls = args.tls.files().map(|files| Tls::load(files, metrics.clone())).transpose()?;
+        let (tls, follower) = tls.unzip();
         let listener = bind(args.listen, "--listen").await?;
         let admin_listener = bind(args.admin, "--admin").await?;
         let (grpc, admin) = (listener.local_addr()?, admin_listener.local_addr()?);
 
         let shutdown = CancellationToken::new();
-        let metrics = Arc::new(Metrics::default());
         let peers = Arc::new(Peers::default());
         let (inputs, input_queue) = mpsc::channel(QUEUE);
         let (status, status_queue) = mpsc::channel(16);
@@ -86,11 +92,13 @@ impl Service {
 
         let clock = Clock::start();
         let outputs = Outputs { directory, assignments, readiness };
-        let core = Core::new(clock, metrics.clone(), outputs, inputs.clone());
+        let confidentiality = Confidentiality::of(grpc.ip(), args.tls.guard());
+        warn_of_exposure(args, confidentiality);
+        let core = Core::new(clock, metrics.clone(), outputs, inputs.clone(), confidentiality);
         let snapshots =
             SnapshotServer::new(directory_seen, inputs.clone(), metrics.clone(), shutdown.clone(), Timing::default());
         let eds = EdsService::new(assignments_seen, peers.clone(), metrics.clone(), shutdown.clone());
-        let pages = Admin { metrics: metrics.clone(), readiness: readiness_seen, status, peers };
+        let pages = Admin { metrics: metrics.clone(), readiness: readiness_seen, status, peers, tls: tls.clone() };
         let source = match &args.config {
             Some(folder) => Source::Folder(Loader::new(folder.clone())),
             None => Source::Cluster(Box::new(Kubernetes::start(&args.cluster, metrics.clone()).await?)),
@@ -102,7 +110,10 @@ impl Service {
             Source::Folder(loader) => tasks.spawn(files::run(loader, inputs, shutdown.clone())),
             Source::Cluster(cluster) => tasks.spawn(cluster.run(inputs, shutdown.clone())),
         };
-        tasks.spawn(serve_grpc(listener, snapshots, eds, shutdown.clone()));
+        if let Some(follower) = follower {
+            tasks.spawn(follower.run(shutdown.clone()));
+        }
+        tasks.spawn(serve_grpc(listener, tls, snapshots, eds, shutdown.clone(), metrics));
         tasks.spawn(serve_admin(admin_listener, pages, shutdown.clone()));
         Ok(Self { grpc, admin, shutdown, tasks })
     }
@@ -127,28 +138,51 @@ impl Service {
 }
 
 async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
-    if !address.ip().is_loopback() {
-        tracing::warn!(
-            "{flag} {address}: reachable from other machines, without authentication; guard it by a network policy"
-        );
-    }
     TcpListener::bind(address)
         .await
         .with_context(|| format!("{flag} {address} cannot be bound; is another process listening there?"))
 }
 
-async fn serve_grpc(listener: TcpListener, snapshots: SnapshotServer, eds: EdsService, shutdown: CancellationToken) {
+/// Says what anybody who reaches a port can do.
+fn warn_of_exposure(args: &Args, confidentiality: Confidentiality) {
+    if let Some(refusal) = confidentiality.refusal() {
+        tracing::warn!("--listen {}: reachable from other machines by {confidentiality}: {refusal}", args.listen);
+    }
+    if !args.admin.ip().to_canonical().is_loopback() {
+        tracing::warn!(
+            "--admin {}: reachable from other machines, without authentication; guard it by a network policy",
+            args.admin
+        );
+    }
+}
+
+async fn serve_grpc(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    snapshots: SnapshotServer,
+    eds: EdsService,
+    shutdown: CancellationToken,
+    metrics: Arc<Metrics>,
+) {
     // Small messages must not wait for one another, and a proxy that vanished must show within half a minute.
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(Duration::from_secs(15)));
-    let served = Server::builder()
+    let server = Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20)
         .add_service(snapshots)
-        .add_service(EndpointDiscoveryServiceServer::new(eds))
-        .serve_with_incoming_shutdown(incoming, shutdown.cancelled_owned())
-        .await;
+        .add_service(EndpointDiscoveryServiceServer::new(eds));
+    let stopped = shutdown.clone().cancelled_owned();
+    let served = match tls {
+        None => server.serve_with_incoming_shutdown(incoming, stopped).await,
+        Some(tls) => {
+            let (sender, connections) = mpsc::channel(CONNECTIONS);
+            let accepting = accept::run(incoming, tls, sender, accept::Limits::default(), metrics, shutdown);
+            let serving = server.serve_with_incoming_shutdown(ReceiverStream::new(connections), stopped);
+            tokio::join!(accepting, serving).1
+        }
+    };
     if let Err(error) = served {
         tracing::error!("the gRPC server stopped: {error}");
     }

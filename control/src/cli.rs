@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
+use crate::push::Guard;
+use crate::tls::TlsFiles;
+
 /// Builds routing snapshots from a configuration, the workers' KV-cache events and their metrics, and pushes them to
 /// the filters. Serves the workers' addresses to Envoy on the same port.
 #[derive(Debug, Clone, Parser)]
@@ -21,6 +24,9 @@ pub struct Args {
     /// Address of the gRPC services (snapshots for filters, endpoints for Envoy). Port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18100")]
     pub listen: SocketAddr,
+    /// TLS of the gRPC services.
+    #[command(flatten)]
+    pub tls: TlsArgs,
     /// Address of /metrics, /healthz, /readyz and /status. Port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18101")]
     pub admin: SocketAddr,
@@ -47,6 +53,38 @@ pub struct KubernetesArgs {
     /// Context of the kubeconfig. Default: its current one.
     #[arg(long, value_name = "NAME", requires = "kubernetes")]
     pub context: Option<String>,
+}
+
+/// TLS of the gRPC services.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct TlsArgs {
+    /// The certificate of the gRPC services in PEM form, with those between it and its authority. Watched for changes.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The certificate's private key in PEM form.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Authorities in PEM form: only who shows a certificate of one of them is served. Without it, and beyond loopback,
+    /// filters are not told any credentials.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_client_ca: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// The files; `None` when the gRPC services are in plain text.
+    pub fn files(&self) -> Option<TlsFiles> {
+        let (certificate, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
+        Some(TlsFiles { certificate, key, client_ca: self.tls_client_ca.clone() })
+    }
+
+    /// How the gRPC port is guarded.
+    pub fn guard(&self) -> Guard {
+        match self.files() {
+            None => Guard::PlainText,
+            Some(TlsFiles { client_ca: None, .. }) => Guard::ServerTls,
+            Some(TlsFiles { client_ca: Some(_), .. }) => Guard::MutualTls,
+        }
+    }
 }
 
 /// How log lines are written.

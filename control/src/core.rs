@@ -18,7 +18,7 @@ use crate::events::feed::Timing;
 use crate::events::{Feed, FeedConfig, FeedMessage, Publisher};
 use crate::fidelity;
 use crate::metrics::Metrics;
-use crate::push::{Channel, Directory, Limits};
+use crate::push::{Channel, Confidentiality, Directory, Limits};
 use crate::scrape::{self, HttpClient, Target};
 use crate::state::{Fleet, Input, Push, Status, Subscription};
 
@@ -66,10 +66,16 @@ pub struct Core {
 
 impl Core {
     /// A core without configuration. `inputs` is the sending end of its own queue, for the edges that it starts.
-    pub fn new(clock: Clock, metrics: Arc<Metrics>, outputs: Outputs, inputs: mpsc::Sender<Input>) -> Self {
+    pub fn new(
+        clock: Clock,
+        metrics: Arc<Metrics>,
+        outputs: Outputs,
+        inputs: mpsc::Sender<Input>,
+        confidentiality: Confidentiality,
+    ) -> Self {
         let (feed_sender, feed_queue) = mpsc::channel(FEED_QUEUE);
         Self {
-            fleet: Fleet::new(metrics, epoch_base()),
+            fleet: Fleet::new(metrics, epoch_base(), confidentiality),
             clock,
             outputs,
             inputs,

@@ -18,5 +18,6 @@ pub mod push;
 pub mod scrape;
 pub mod source;
 pub mod state;
+pub mod tls;
 pub mod tokenizer;
 pub mod truth;

@@ -135,6 +135,12 @@ pub struct Metrics {
     pub ttft_error_ms: Histograms,
     /// Observed TTFT.
     pub ttft_ms: Histograms,
+    /// Reads of changed TLS files: ok, error.
+    pub tls_reloads: Family<Kind, Counter>,
+    /// When the certificates in force expire: server, client_ca.
+    pub tls_expiry: Family<Kind, Gauge>,
+    /// TLS handshakes: ok, refused, timeout, busy.
+    pub tls_handshakes: Family<Kind, Counter>,
     /// Endpoint updates sent to Envoys.
     pub eds_updates: Counter,
     /// Endpoint updates that Envoys took.
@@ -214,6 +220,9 @@ impl Default for Metrics {
             cached_tokens_error: r.put("predicted_cached_tokens_error", "Cached prompt tokens: predicted minus what the engine reported.", Family::new_with_constructor(cached_tokens_buckets)),
             ttft_error_ms: r.put("predicted_ttft_error_ms", "Time to first token in milliseconds: predicted minus observed.", Family::new_with_constructor(ttft_error_buckets)),
             ttft_ms: r.put("ttft_ms", "Observed time to first token in milliseconds.", Family::new_with_constructor(ttft_buckets)),
+            tls_reloads: r.add("tls_reloads", "Reads of the files of TLS: ok, error (the last good ones stay in force)."),
+            tls_expiry: r.add("tls_certificate_expiry_timestamp_seconds", "When what is in force expires, in seconds since 1970: server (the certificate), client_ca (the last of the authorities)."),
+            tls_handshakes: r.add("tls_handshakes", "TLS handshakes: ok, refused, timeout, busy (too many at once)."),
             eds_updates: r.add("eds_updates", "Endpoint updates sent to Envoys."),
             eds_acks: r.add("eds_acks", "Endpoint updates that Envoys took."),
             eds_nacks: r.add("eds_nacks", "Endpoint updates that Envoys refused."),

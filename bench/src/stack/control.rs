@@ -1,5 +1,6 @@
 //! The control service as a process.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,6 +24,7 @@ pub struct ControlService {
     program: PathBuf,
     folder: PathBuf,
     source: Source,
+    flags: Vec<OsString>,
     grpc: SocketAddr,
     pages: SocketAddr,
     admin: Client,
@@ -35,12 +37,25 @@ impl ControlService {
     /// # Errors
     /// It was not built, or did not start, with the end of its log.
     pub async fn start(name: &str, source: &Source, folder: &Path) -> Result<Self, StackError> {
+        Self::start_with(name, source, Vec::new(), folder).await
+    }
+
+    /// Starts one with further flags.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_with(
+        name: &str,
+        source: &Source,
+        flags: Vec<OsString>,
+        folder: &Path,
+    ) -> Result<Self, StackError> {
         let program = Programs::find()?.control;
         let grpc = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let pages = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let process = start(name, &program, source, folder, grpc, pages).await?;
+        let process = start(name, command(&program, source, &flags, folder, grpc, pages), folder).await?;
         let (folder, source, admin) = (folder.to_owned(), source.clone(), Client::of(pages));
-        Ok(Self { process, program, folder, source, grpc, pages, admin })
+        Ok(Self { process, program, folder, source, flags, grpc, pages, admin })
     }
 
     /// Kills it, as `kill -9` does.
@@ -55,7 +70,8 @@ impl ControlService {
     pub async fn restart(&mut self) -> Result<(), StackError> {
         self.process.kill();
         let name = self.process.name().to_owned();
-        self.process = start(&name, &self.program, &self.source, &self.folder, self.grpc, self.pages).await?;
+        let command = command(&self.program, &self.source, &self.flags, &self.folder, self.grpc, self.pages);
+        self.process = start(&name, command, &self.folder).await?;
         // The old client's connections ended with the old process.
         self.admin = Client::of(self.pages);
         Ok(())
@@ -99,17 +115,21 @@ impl ControlService {
     }
 }
 
-async fn start(
-    name: &str,
+fn command(
     program: &Path,
     source: &Source,
+    flags: &[OsString],
     folder: &Path,
     grpc: SocketAddr,
     pages: SocketAddr,
-) -> Result<Process, StackError> {
+) -> Command {
     let mut command = Command::new(program);
     source.tell(&mut command, &folder.join("config"));
-    command.args(["--listen", &grpc.to_string(), "--admin", &pages.to_string()]);
+    command.args(["--listen", &grpc.to_string(), "--admin", &pages.to_string()]).args(flags);
+    command
+}
+
+async fn start(name: &str, command: Command, folder: &Path) -> Result<Process, StackError> {
     let mut process = Process::start(name, command, folder)?;
     process.says("listening ", START).await?;
     Ok(process)

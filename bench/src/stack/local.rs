@@ -16,6 +16,7 @@ use super::poll::until;
 use super::process::{Process, RunFolder};
 use super::programs::Programs;
 use super::source::Source;
+use super::tls::ControlTls;
 use crate::load::{Answer, Client};
 use crate::sim::{Addresses, Config, Fault};
 
@@ -66,6 +67,8 @@ pub struct StackOptions {
     pub listen: SocketAddr,
     /// Silence of the control service after which filters ignore prefixes and load.
     pub stale_after: Duration,
+    /// Mutual TLS between Envoy and the control service.
+    pub control_tls: Option<ControlTls>,
 }
 
 impl Default for StackOptions {
@@ -78,6 +81,7 @@ impl Default for StackOptions {
             concurrency: 2,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             stale_after: Duration::from_secs(10),
+            control_tls: None,
         }
     }
 }
@@ -139,7 +143,8 @@ impl Stack {
         if let Source::Files = options.source {
             files::write(folder.path(), &options.sim.model, &workers, options.stale_after)?;
         }
-        let control = ControlService::start("kinference-control", &options.source, folder.path()).await?;
+        let flags = options.control_tls.as_ref().map(ControlTls::control_flags).unwrap_or_default();
+        let control = ControlService::start_with("kinference-control", &options.source, flags, folder.path()).await?;
         let bootstrap = write_bootstrap(&programs, &folder, &options, control.grpc())?;
         let envoy = Envoy::start(&bootstrap, folder.path(), options.concurrency).await?;
         let mut stack = Self { envoy, control, sim, folder, workers, options };
@@ -216,6 +221,12 @@ impl Stack {
     #[must_use]
     pub fn control_admin(&self) -> &Client {
         self.control.admin()
+    }
+
+    /// The address of the control service's gRPC port.
+    #[must_use]
+    pub fn control_grpc(&self) -> SocketAddr {
+        self.control.grpc()
     }
 
     /// The address of the control service's HTTP pages.
@@ -365,6 +376,9 @@ fn write_bootstrap(
     command.args(["envoy-config", "--gateway-backend", options.source.backend(), "--admin", "127.0.0.1:0"]);
     command.args(["--control", &control.to_string(), "--listen", &options.listen.to_string()]);
     command.args(["--balancing", options.balancing.name()]).arg("--wasm").arg(&programs.filter);
+    if let Some(tls) = &options.control_tls {
+        command.args(tls.envoy_flags(folder.path()));
+    }
     let output = command.output().map_err(StackError::io("run", &programs.kinfctl))?;
     if !output.status.success() {
         return Err(StackError::Process {

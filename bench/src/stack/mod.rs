@@ -12,6 +12,7 @@ mod poll;
 mod process;
 mod programs;
 mod source;
+mod tls;
 
 pub use control::ControlService;
 pub use envoy::Envoy;
@@ -22,3 +23,4 @@ pub use poll::until;
 pub use process::{Process, RunFolder, free_port, own_cpu_seconds};
 pub use programs::filter_module;
 pub use source::{KubernetesSource, Source};
+pub use tls::ControlTls;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::*;
-use crate::cli::{KubernetesArgs, LogFormat};
+use crate::cli::{KubernetesArgs, LogFormat, TlsArgs};
 use crate::scrape::http_client;
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -82,17 +82,21 @@ async fn until(service: &Service, path: &str, wanted: impl Fn(u16, &str) -> bool
     }
 }
 
-async fn start(folder: &Folder) -> Service {
-    let any = "127.0.0.1:0".parse().unwrap();
-    let args = Args {
+fn args(folder: &Folder, listen: SocketAddr, admin: SocketAddr) -> Args {
+    Args {
         config: Some(folder.0.clone()),
         cluster: KubernetesArgs::default(),
-        listen: any,
-        admin: any,
+        listen,
+        tls: TlsArgs::default(),
+        admin,
         log_format: LogFormat::Text,
         log: "info".into(),
-    };
-    Service::start(&args).await.unwrap()
+    }
+}
+
+async fn start(folder: &Folder) -> Service {
+    let any = "127.0.0.1:0".parse().unwrap();
+    Service::start(&args(folder, any, any)).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -157,14 +161,7 @@ async fn a_bad_start_is_mended_a_filter_is_served_and_the_service_stops_in_time(
 async fn an_address_in_use_is_an_error_that_names_it() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let folder = Folder::new("taken");
-    let args = Args {
-        config: Some(folder.0.clone()),
-        cluster: KubernetesArgs::default(),
-        listen: taken.local_addr().unwrap(),
-        admin: "127.0.0.1:0".parse().unwrap(),
-        log_format: LogFormat::Text,
-        log: "info".into(),
-    };
+    let args = args(&folder, taken.local_addr().unwrap(), "127.0.0.1:0".parse().unwrap());
     let error = format!("{:#}", Service::start(&args).await.unwrap_err());
     assert!(error.contains("--listen") && error.contains(&taken.local_addr().unwrap().to_string()), "{error}");
 }

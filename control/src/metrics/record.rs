@@ -10,6 +10,7 @@ use super::{BackendLabels, Histograms, Kind, Metrics, SetKind, SetLabels, Tenant
 use crate::events::Skip;
 use crate::index::StoreStats;
 use crate::state::{ScrapeError, WorkerName};
+use crate::tls::material::Material;
 
 fn set_kind(set: &ObjectKey, kind: &'static str) -> SetKind {
     SetKind { worker_set: set.to_string(), kind }
@@ -43,6 +44,22 @@ impl Metrics {
 
     pub(crate) fn source_holds(&self, kind: &'static str, objects: usize) {
         self.source_objects.get_or_create(&Kind { kind }).set(objects as i64);
+    }
+
+    pub(crate) fn tls_loaded(&self, material: &Material) {
+        self.tls_reloads.get_or_create(&Kind { kind: "ok" }).inc();
+        self.tls_expiry.get_or_create(&Kind { kind: "server" }).set(material.expires);
+        if let Some(expires) = material.client_ca_expires {
+            self.tls_expiry.get_or_create(&Kind { kind: "client_ca" }).set(expires);
+        }
+    }
+
+    pub(crate) fn tls_refused_files(&self) {
+        self.tls_reloads.get_or_create(&Kind { kind: "error" }).inc();
+    }
+
+    pub(crate) fn tls_handshake(&self, kind: &'static str) {
+        self.tls_handshakes.get_or_create(&Kind { kind }).inc();
     }
 
     pub(crate) fn scraped(&self, set: &ObjectKey, error: Option<&ScrapeError>) {

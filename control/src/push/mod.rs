@@ -2,10 +2,12 @@
 
 pub mod channel;
 pub mod codec;
+mod confidentiality;
 mod outbound;
 pub mod service;
 
 pub use channel::{Channel, Limits};
+pub use confidentiality::{Confidentiality, Guard};
 pub use outbound::Command;
 pub use service::{Directory, SnapshotServer, Timing};
 

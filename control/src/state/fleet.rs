@@ -21,6 +21,7 @@ use super::wire::Full;
 use super::worker::{Subscription, Worker, WorkerName};
 use super::{Faults, Input, PolicyPlan, ScrapeError};
 use crate::metrics::Metrics;
+use crate::push::Confidentiality;
 use crate::scrape::Target;
 use crate::scrape::parse::{EngineMetrics, RankMetrics};
 
@@ -51,6 +52,8 @@ pub(super) struct ConfigState {
 pub struct Fleet {
     pub(super) metrics: Arc<Metrics>,
     epoch_base: u64,
+    /// Whether filters may be told credentials.
+    pub(super) confidentiality: Confidentiality,
     pub(super) config: ConfigState,
     pub(super) source: Option<Source>,
     pub(super) places: Places,
@@ -77,11 +80,13 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// An empty fleet. Epochs count up from `epoch_base`, which must differ from process to process.
-    pub fn new(metrics: Arc<Metrics>, epoch_base: u64) -> Self {
+    /// An empty fleet. Epochs count up from `epoch_base`, which must differ from process to process. Its filters are
+    /// served as `confidentiality` says.
+    pub fn new(metrics: Arc<Metrics>, epoch_base: u64, confidentiality: Confidentiality) -> Self {
         Self {
             metrics,
             epoch_base,
+            confidentiality,
             config: ConfigState::default(),
             source: None,
             places: Places::default(),

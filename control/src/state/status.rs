@@ -14,9 +14,11 @@ use super::set::Mode;
 use super::source::SourceStatus;
 use super::worker::EventHealth;
 use crate::eds::Peer;
+use crate::push::Confidentiality;
+use crate::tls::TlsStatus;
 
 /// Everything, as JSON with camelCase names.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     /// Version of this service.
@@ -32,6 +34,8 @@ pub struct Status {
     pub policies: BTreeMap<String, PolicyStatus>,
     /// By "namespace/name".
     pub worker_sets: BTreeMap<String, SetStatus>,
+    /// How filters are served.
+    pub link: LinkStatus,
     /// Connected filters.
     pub filters: Vec<FilterStatus>,
     /// Envoys that take their endpoints from here.
@@ -52,6 +56,26 @@ pub struct ConfigStatus {
     pub warnings: Vec<String>,
     /// Configurations that took force.
     pub loads: u64,
+}
+
+/// How filters are served: who can read what they are told.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LinkStatus {
+    /// What guards the port.
+    pub confidentiality: Confidentiality,
+    /// Why filters are not told the credentials of providers, and what to do; absent when they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credentials_withheld: Option<&'static str>,
+    /// Certificates; absent without TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsStatus>,
+}
+
+impl From<Confidentiality> for LinkStatus {
+    fn from(confidentiality: Confidentiality) -> Self {
+        Self { confidentiality, credentials_withheld: confidentiality.refusal(), tls: None }
+    }
 }
 
 /// A gateway backend.
@@ -201,7 +225,7 @@ pub struct FilterStatus {
 }
 
 impl Fleet {
-    /// The present status. `envoys` is for the edges to fill in.
+    /// The present status. `envoys` and `link.tls` are for the edges to fill in.
     pub fn status(&self, now: u64) -> Status {
         Status {
             version: env!("CARGO_PKG_VERSION"),
@@ -220,6 +244,7 @@ impl Fleet {
                 .collect(),
             policies: self.policy_statuses(),
             worker_sets: self.set_statuses(now),
+            link: self.confidentiality.into(),
             filters: self.filter_statuses(),
             envoys: Vec::new(),
         }

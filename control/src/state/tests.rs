@@ -20,6 +20,7 @@ use prost::Message;
 use super::*;
 use crate::events::{FeedKind, KvEvent, Stored};
 use crate::metrics::Metrics;
+use crate::push::Confidentiality;
 use crate::scrape::parse::{EngineMetrics, RankMetrics};
 use crate::tokenizer::Tokenizer;
 
@@ -112,7 +113,7 @@ struct World {
 impl World {
     fn new() -> Self {
         Self {
-            fleet: Fleet::new(Arc::new(Metrics::default()), 1 << 40),
+            fleet: Fleet::new(Arc::new(Metrics::default()), 1 << 40, Confidentiality::Loopback),
             now: 1000,
             replica: Replica::default(),
             epochs: 0,

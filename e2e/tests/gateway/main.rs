@@ -6,3 +6,4 @@ mod fleet;
 mod load;
 mod loss;
 mod requests;
+mod tls;

@@ -1,5 +1,6 @@
 //! `kinfctl envoy-config`.
 
+mod control_tls;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -13,9 +14,12 @@ use kinference_api::ObjectKey;
 use kinference_api::units::Size;
 
 use super::Output;
+use control_tls::ControlTls;
 
 const EXAMPLES: &str = "Examples:
   kinfctl envoy-config --wasm kinference_filter.wasm > envoy.yaml && envoy -c envoy.yaml --concurrency 2
+  kinfctl envoy-config --wasm kinference_filter.wasm --control control.kinference.svc:18100 \\
+    --control-ca ca.crt --control-cert tls.crt --control-key tls.key --control-secrets /etc/envoy   # mutual TLS
   kinfctl envoy-config --balancing random > baseline.yaml     # the same Envoy without the filter";
 
 /// What Envoy buffers beyond the largest body that is let through, so that the filter sees a larger one and can answer
@@ -30,6 +34,8 @@ pub(crate) struct Args {
     /// The control service's gRPC address.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:18100")]
     control: Authority,
+    #[command(flatten)]
+    control_tls: ControlTls,
     /// Where the gateway listens.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
@@ -94,10 +100,13 @@ impl std::str::FromStr for Authority {
 }
 
 pub(super) fn run(args: &Args) -> Result<Output> {
-    Ok(Output::success(render(args)?))
+    let control_tls = args.control_tls.render(&args.control)?;
+    let config = render(args, &control_tls)?;
+    control_tls.write()?;
+    Ok(Output::success(config))
 }
 
-fn render(args: &Args) -> Result<String> {
+fn render(args: &Args, control_tls: &control_tls::Rendered) -> Result<String> {
     let buffer = args.body_limit.bytes().saturating_add(BUFFER_MARGIN);
     if buffer > u64::from(u32::MAX >> 1) {
         bail!("--body-limit {}: Envoy buffers less than 2Gi", args.body_limit);
@@ -126,6 +135,7 @@ fn render(args: &Args) -> Result<String> {
             ("CONTROL_ADDRESS", quoted(&args.control.host)),
             ("CONTROL_PORT", args.control.port.to_string()),
             ("CONTROL_DISCOVERY", discovery.to_string()),
+            ("CONTROL_TLS", control_tls.transport_socket.clone()),
             ("BUFFER_LIMIT", buffer.to_string()),
             // HTTP/2 windows cannot be smaller than the protocol's own.
             ("STREAM_WINDOW", buffer.max(65_535).to_string()),
@@ -145,7 +155,7 @@ fn filter(args: &Args) -> Result<String> {
     });
     template::fill(
         include_str!("envoy_config/filter.yaml"),
-        &[("WASM", quoted(&absolute(wasm)?)), ("CONFIGURATION", quoted(&configuration.to_string()))],
+        &[("WASM", quoted(&absolute("--wasm", wasm)?)), ("CONFIGURATION", quoted(&configuration.to_string()))],
     )
 }
 
@@ -155,11 +165,11 @@ fn plain_name(key: &ObjectKey) -> String {
 }
 
 /// Envoy may be started in another folder than this program.
-fn absolute(path: &Path) -> Result<String> {
-    let absolute = std::path::absolute(path).with_context(|| format!("--wasm {}", path.display()))?;
+fn absolute(flag: &str, path: &Path) -> Result<String> {
+    let absolute = std::path::absolute(path).with_context(|| format!("{flag} {}", path.display()))?;
     match absolute.to_str() {
         Some(text) => Ok(text.to_string()),
-        None => bail!("--wasm {}: the path is not UTF-8, which Envoy's configuration must be", path.display()),
+        None => bail!("{flag} {}: the path is not UTF-8, which Envoy's configuration must be", path.display()),
     }
 }
 

@@ -22,7 +22,9 @@ fn parse(arguments: &[&str]) -> Args {
 }
 
 fn rendered(arguments: &[&str]) -> (String, Value) {
-    let text = render(&parse(arguments)).unwrap();
+    let args = parse(arguments);
+    let control_tls = args.control_tls.render(&args.control).unwrap();
+    let text = render(&args, &control_tls).unwrap();
     let value = serde_yaml_ng::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     (text, value)
 }
@@ -109,7 +111,7 @@ fn what_cannot_be_is_refused() {
         (&["--wasm", "f", "--body-limit", "2Gi"], "--body-limit 2Gi: Envoy buffers less than 2Gi"),
         (&["--wasm", "f", "--node-id", ""], "--node-id is empty"),
     ] {
-        let error = render(&parse(arguments)).unwrap_err().to_string();
+        let error = render(&parse(arguments), &control_tls::Rendered::default()).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     }
 }
