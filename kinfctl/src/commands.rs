@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod check;
 mod completions;
 mod crds;
 mod envoy_config;
@@ -27,6 +28,7 @@ impl Output {
 pub(crate) enum Command {
     EnvoyConfig(envoy_config::Args),
     Status(status::Args),
+    Check(check::Args),
     Validate(validate::Args),
     Test(test::Args),
     Explain(explain::Args),
@@ -39,6 +41,7 @@ impl Command {
         match self {
             Command::EnvoyConfig(args) => envoy_config::run(&args),
             Command::Status(args) => status::run(&args),
+            Command::Check(args) => check::run(&args),
             Command::Validate(args) => validate::run(&args),
             Command::Test(args) => test::run(&args),
             Command::Explain(args) => explain::run(&args),

@@ -5,6 +5,7 @@ mod http;
 mod outcome;
 mod paint;
 mod scene;
+mod status;
 mod table;
 mod told;
 

@@ -46,7 +46,7 @@ fn errors_say_what_and_where_on_standard_error() {
 
 #[test]
 fn help_has_examples_and_completions_know_the_commands() {
-    for command in ["envoy-config", "status", "validate", "test", "explain", "crds", "completions"] {
+    for command in ["envoy-config", "status", "check", "validate", "test", "explain", "crds", "completions"] {
         let help = text(&kinfctl(&[command, "--help"]).stdout);
         assert!(help.contains("Example"), "{command}: {help}");
     }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use super::Output;
 use crate::http;
 use crate::paint::Paint;
+use crate::status::Status;
 
 /// Shows what the control service knows: configuration, worker sets, workers, filters, Envoys.
 ///
@@ -31,6 +32,6 @@ pub(super) fn run(args: &Args) -> Result<Output> {
         let value: serde_json::Value = serde_json::from_slice(&answer).with_context(foreign)?;
         return Ok(Output::success(format!("{value:#}\n")));
     }
-    let status: report::Status = serde_json::from_slice(&answer).with_context(foreign)?;
+    let status: Status = serde_json::from_slice(&answer).with_context(foreign)?;
     Ok(Output::success(report::render(&status, Paint::for_stdout())))
 }

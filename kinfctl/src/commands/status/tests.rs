@@ -1,9 +1,10 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use super::report::{Status, render};
+use super::report::render;
 use super::{Args, run};
 use crate::paint::Paint;
+use crate::status::Status;
 
 const HEALTHY: &str = r#"{
     "version": "0.1.0",

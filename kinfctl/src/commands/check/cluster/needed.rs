@@ -1,0 +1,67 @@
+//! What the control service's Deployment needs: Secrets that it mounts, and rights of its service account.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::ResourceExt;
+
+use crate::commands::check::world::Named;
+
+/// The Lease by which one replica writes statuses.
+const LEASE: &str = "kinference-control-status";
+
+/// Something to be done to a kind of resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::commands::check) struct Access {
+    pub(in crate::commands::check) verb: &'static str,
+    pub(in crate::commands::check) group: &'static str,
+    /// With its subresource: `inferencepools/status`.
+    pub(in crate::commands::check) resource: String,
+    /// The one resource that is meant; absent for all.
+    pub(in crate::commands::check) name: Option<&'static str>,
+    pub(in crate::commands::check) namespace: String,
+}
+
+/// The name of a Deployment, in `default` when it states no namespace.
+pub(super) fn named(deployment: &Deployment) -> Named {
+    let namespace = deployment.namespace().unwrap_or_else(|| kinference_api::DEFAULT_NAMESPACE.into());
+    Named { namespace, name: deployment.name_any() }
+}
+
+/// The Secrets that a Deployment mounts.
+pub(in crate::commands::check) fn secrets_of(deployment: &Deployment) -> Vec<Named> {
+    let namespace = named(deployment).namespace;
+    let pod = deployment.spec.template.spec.as_ref();
+    let volumes = pod.iter().flat_map(|pod| pod.volumes.iter().flatten());
+    let names = volumes.filter_map(|volume| volume.secret.as_ref()?.secret_name.clone());
+    names.map(|name| Named { namespace: namespace.clone(), name }).collect()
+}
+
+/// What a control service in namespace `home` must be allowed to do for resources in these namespaces.
+pub(in crate::commands::check) fn rights(home: &str, namespaces: &[String]) -> Vec<Access> {
+    let kinds = kinference_api::crds::definitions();
+    let plurals: Vec<String> = kinds.into_iter().map(|definition| definition.spec.names.plural).collect();
+    let access = |verb, group, resource: &str, namespace: &str| Access {
+        verb,
+        group,
+        resource: resource.to_owned(),
+        name: None,
+        namespace: namespace.to_owned(),
+    };
+    let mut needed = Vec::new();
+    for namespace in namespaces {
+        for verb in ["list", "watch"] {
+            for resource in ["pods", "secrets", "configmaps"] {
+                needed.push(access(verb, "", resource, namespace));
+            }
+            for plural in &plurals {
+                needed.push(access(verb, kinference_api::GROUP, plural, namespace));
+            }
+        }
+        for plural in &plurals {
+            needed.push(access("patch", kinference_api::GROUP, &format!("{plural}/status"), namespace));
+        }
+    }
+    for (verb, name) in [("create", None), ("get", Some(LEASE)), ("update", Some(LEASE))] {
+        needed.push(Access { name, ..access(verb, "coordination.k8s.io", "leases", home) });
+    }
+    needed
+}
