@@ -14,17 +14,19 @@ use std::time::Duration;
 use kinference_protocol::v1;
 
 use crate::ObjectKey;
-use crate::kinds::{Engine, HuggingFace, LabelSelector, Port, Role};
+use crate::kinds::{Engine, HuggingFace, LabelSelector, Port, ProviderApi, Role};
 
 mod config;
 mod fleet;
 mod policies;
+mod providers;
 #[cfg(test)]
 mod tests;
 
 pub use config::config;
 pub use fleet::fleet;
-pub use policies::{policies_of, provider_cluster};
+pub use policies::policies_of;
+pub use providers::{Upstream, provider_cluster, upstream};
 
 /// What one gateway backend serves, with every default filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +40,7 @@ pub struct FleetSpec {
     /// Its pools, in the backend's order; the id of each in the snapshot is its place.
     pub pools: Vec<PoolSpec>,
     /// Its providers, in the backend's order. None is ready, and none has credentials: the caller knows of both.
-    pub providers: Vec<v1::Provider>,
+    pub providers: Vec<ProviderSpec>,
     /// The rules that are in force, in their order.
     pub rules: Vec<v1::Rule>,
     /// The signals that rules look at. Workers and pools carry their values in this order.
@@ -62,6 +64,19 @@ pub struct BackendSettings {
     pub index_max_bytes: u64,
     /// The grid that the user asked for, in bytes: a power of two. The one in force may be coarser.
     pub chunk_bytes: u32,
+}
+
+/// A provider.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProviderSpec {
+    /// The provider.
+    pub key: ObjectKey,
+    /// The API that it speaks.
+    pub api: ProviderApi,
+    /// The Secret of its namespace that holds its credentials; None: requests carry none.
+    pub secret: Option<String>,
+    /// As filters know it.
+    pub wire: v1::Provider,
 }
 
 /// A pool and its worker sets.

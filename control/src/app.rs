@@ -100,7 +100,7 @@ impl Service {
         let eds = EdsService::new(assignments_seen, peers.clone(), metrics.clone(), shutdown.clone());
         let pages = Admin { metrics: metrics.clone(), readiness: readiness_seen, status, peers, tls: tls.clone() };
         let source = match &args.config {
-            Some(folder) => Source::Folder(Loader::new(folder.clone())),
+            Some(folder) => Source::Folder(Loader::new(folder.clone(), args.secrets.clone())),
             None => Source::Cluster(Box::new(Kubernetes::start(&args.cluster, metrics.clone()).await?)),
         };
 

@@ -18,6 +18,10 @@ pub struct Args {
     /// Folder of the configuration: YAML files of the kinds. Watched for changes.
     #[arg(long, value_name = "DIR", required_unless_present = "kubernetes", conflicts_with = "kubernetes")]
     pub config: Option<PathBuf>,
+    /// Folder of the Secrets that providers refer to, as Kubernetes mounts them: NAME/KEY, or NAMESPACE/NAME/KEY. Read
+    /// again when they change.
+    #[arg(long, value_name = "DIR", conflicts_with = "kubernetes")]
+    pub secrets: Option<PathBuf>,
     /// The cluster, when the configuration is in one.
     #[command(flatten)]
     pub cluster: KubernetesArgs,

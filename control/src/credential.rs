@@ -35,13 +35,20 @@ pub struct Credential {
 }
 
 impl Credential {
+    /// Value of the Authorization header.
+    pub fn authorization(&self) -> String {
+        format!("Bearer {}", self.token.expose())
+    }
+
     /// Takes a credential from the data of the Secret `secret`.
     ///
     /// # Errors
     /// What is missing or wrong, without any of it.
     pub fn from_data(secret: &ObjectKey, data: &BTreeMap<String, Vec<u8>>) -> Result<Self, String> {
         let Some(token) = data.get(TOKEN) else {
-            return Err(format!("Secret {secret} has no key `{TOKEN}`; put the provider's API key there"));
+            let signing = SIGNING.iter().any(|key| data.contains_key(*key));
+            let why = if signing { " (requests are not signed with access keys yet)" } else { "" };
+            return Err(format!("Secret {secret} has no key `{TOKEN}`{why}; put the provider's API key there"));
         };
         let text = std::str::from_utf8(token).map(str::trim).unwrap_or_default();
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -55,6 +62,8 @@ impl Credential {
 
 /// The key of a Secret that holds a token.
 const TOKEN: &str = "token";
+/// Keys of Secrets that sign requests.
+const SIGNING: [&str; 2] = ["accessKeyId", "secretAccessKey"];
 
 /// By provider, for those that state credentials: the credential, or why there is none.
 pub type Credentials = BTreeMap<ObjectKey, Result<Credential, String>>;

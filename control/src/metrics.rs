@@ -38,6 +38,22 @@ pub struct WorkerLabels {
     pub worker: String,
 }
 
+/// A provider.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ProviderLabels {
+    /// "namespace/name"
+    pub provider: String,
+}
+
+/// One of a fixed few, of a provider.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ProviderKind {
+    /// "namespace/name"
+    pub provider: String,
+    /// Which.
+    pub kind: &'static str,
+}
+
 /// A gateway backend.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct BackendLabels {
@@ -105,6 +121,12 @@ pub struct Metrics {
     pub rules_in_force: Family<BackendLabels, Gauge>,
     /// Requests sent on, by tenant.
     pub tenant_requests: Family<TenantLabels, Counter>,
+    /// 1 when policies may send requests to the provider, 0 when not.
+    pub provider_ready: Family<ProviderLabels, Gauge>,
+    /// Finished requests to providers.
+    pub provider_requests: Family<ProviderKind, Counter>,
+    /// Tokens that providers reported.
+    pub provider_tokens: Family<ProviderKind, Counter>,
     /// Open streams.
     pub filters_connected: Family<BackendLabels, Gauge>,
     /// Streams that asked for a backend that is not configured.
@@ -205,6 +227,9 @@ impl Default for Metrics {
             index_chunk_bytes: r.add("index_chunk_bytes", "Bytes of a chunk: the grid in force."),
             rules_in_force: r.add("rules_in_force", "Rules of policies that filters were told."),
             tenant_requests: r.add("tenant_requests", "Requests sent on, by tenant of the configuration; all others are other."),
+            provider_ready: r.add("provider_ready", "1 when policies may send requests to the provider, 0 when not."),
+            provider_requests: r.add("provider_requests", "Finished requests to providers, by kind as in requests; connect_failure also when a provider failed or refused and the request went on elsewhere."),
+            provider_tokens: r.add("provider_tokens", "Tokens that providers reported: prompt, cached (part of prompt), completion."),
             filters_connected: r.add("filters_connected", "Filters with an open stream."),
             unknown_backend_streams: r.add("unknown_backend_streams", "Streams turned away because their gateway backend is not configured."),
             full_snapshots_built: r.add("full_snapshots_built", "Full snapshots encoded; each serves every stream that needs one."),

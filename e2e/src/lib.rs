@@ -4,8 +4,10 @@
 //! `cargo xtask test` does first, and those on Kubernetes more, which `cargo xtask test --kubernetes` sees to.
 
 pub mod kubernetes;
+mod provider;
 mod requests;
 mod run;
 
+pub use provider::{Provider, Seen};
 pub use requests::{BLOCK, CHUNK, Reply, chat, prompt, send};
 pub use run::alone;

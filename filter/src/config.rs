@@ -14,6 +14,9 @@ pub struct PluginConfig {
     /// What to do with requests before the first snapshot.
     #[serde(default)]
     pub failure_mode: FailureMode,
+    /// The providers that the proxy has internal listeners for: the listeners' names. Others are not used.
+    #[serde(default)]
+    pub providers: Vec<String>,
 }
 
 /// What to do with a request when nothing can be decided.
@@ -46,7 +49,24 @@ pub enum ConfigError {
     ClusterName(String),
 }
 
-impl PluginConfig {
+/// What a place in the proxy's configuration is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// The gateway, where clients come in.
+    Gateway(PluginConfig),
+    /// An internal listener that leads to a provider.
+    Provider(ProviderConfig),
+}
+
+/// The configuration of the filter in a provider's listener.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ProviderConfig {
+    /// Name of the listener, as the snapshot has it.
+    pub provider: String,
+}
+
+impl Role {
     /// Reads a configuration.
     ///
     /// # Errors
@@ -55,7 +75,13 @@ impl PluginConfig {
         if json.trim_ascii().is_empty() {
             return Err(ConfigError::Empty);
         }
-        let config: Self = serde_json::from_slice(json)?;
+        let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(json)?;
+        if fields.contains_key("provider") {
+            let config: ProviderConfig = serde_json::from_slice(json)?;
+            let named = !config.provider.trim().is_empty();
+            return if named { Ok(Self::Provider(config)) } else { Err(ConfigError::NoValue("provider")) };
+        }
+        let config: PluginConfig = serde_json::from_slice(json)?;
         if config.gateway_backend.trim().is_empty() {
             return Err(ConfigError::NoValue("gatewayBackend"));
         }
@@ -65,7 +91,7 @@ impl PluginConfig {
         if is_wire_format(config.control_cluster.as_bytes()) {
             return Err(ConfigError::ClusterName(config.control_cluster));
         }
-        Ok(config)
+        Ok(Self::Gateway(config))
     }
 }
 
@@ -127,29 +153,38 @@ mod tests {
     use super::*;
 
     fn error(json: &str) -> String {
-        PluginConfig::parse(json.as_bytes()).unwrap_err().to_string()
+        Role::parse(json.as_bytes()).unwrap_err().to_string()
+    }
+
+    fn gateway(json: &str) -> PluginConfig {
+        let Role::Gateway(config) = Role::parse(json.as_bytes()).unwrap() else { panic!("{json}") };
+        config
     }
 
     #[test]
     fn a_configuration_is_read() {
-        let config =
-            PluginConfig::parse(br#"{"gatewayBackend":"ns/main","controlCluster":"kinference_control"}"#).unwrap();
         assert_eq!(
-            config,
+            gateway(r#"{"gatewayBackend":"ns/main","controlCluster":"kinference_control"}"#),
             PluginConfig {
                 gateway_backend: "ns/main".into(),
                 control_cluster: "kinference_control".into(),
-                failure_mode: FailureMode::Open
+                failure_mode: FailureMode::Open,
+                providers: Vec::new(),
             }
         );
-        let closed = br#"{"gatewayBackend":"main","controlCluster":"kinference_control","failureMode":"Closed"}"#;
-        assert_eq!(PluginConfig::parse(closed).unwrap().failure_mode, FailureMode::Closed);
+        let all = r#"{"gatewayBackend":"main","controlCluster":"kinference_control","failureMode":"Closed","providers":["p"]}"#;
+        let all = gateway(all);
+        assert_eq!((all.failure_mode, all.providers), (FailureMode::Closed, vec!["p".to_owned()]));
+        let provider = Role::parse(br#"{"provider":"kinference_provider_a_b"}"#).unwrap();
+        assert_eq!(provider, Role::Provider(ProviderConfig { provider: "kinference_provider_a_b".into() }));
     }
 
     #[test]
     fn what_is_wrong_is_said() {
         assert!(error("  ").contains("empty"));
         assert!(error("{").contains("EOF"));
+        assert!(error(r#"{"provider":""}"#).contains("provider is empty"));
+        assert!(error(r#"{"provider":"a","gatewayBackend":"b"}"#).contains("unknown field `gatewayBackend`"));
         assert!(error(r#"{"gatewayBackend":"a"}"#).contains("controlCluster"));
         assert!(
             error(r#"{"gatewayBackend":" ","controlCluster":"kinference_control"}"#)

@@ -65,6 +65,11 @@ fn buffer(kind: BufferType, start: usize, length: usize) -> Option<Vec<u8>> {
     hostcalls::get_buffer(kind, start, length).ok().flatten()
 }
 
+fn header_names(map: MapType) -> Vec<String> {
+    // Values need not be UTF-8, names are.
+    hostcalls::get_map_bytes(map).unwrap_or_default().into_iter().map(|(name, _)| name).collect()
+}
+
 fn property(path: &[&str]) -> Option<Vec<u8>> {
     hostcalls::get_property(path.to_vec()).ok().flatten()
 }
@@ -123,6 +128,14 @@ impl Exchange for Envoy {
         let _ = hostcalls::remove_map_value(MapType::HttpRequestHeaders, name);
     }
 
+    fn request_headers(&self) -> Vec<String> {
+        header_names(MapType::HttpRequestHeaders)
+    }
+
+    fn choose_route_anew(&self) {
+        let _ = hostcalls::call_foreign_function("clear_route_cache", None);
+    }
+
     fn request_body(&self, length: usize) -> Option<Vec<u8>> {
         buffer(BufferType::HttpRequestBody, 0, length)
     }
@@ -141,6 +154,14 @@ impl Exchange for Envoy {
 
     fn set_response_header(&self, name: &str, value: &str) {
         let _ = hostcalls::set_map_value(MapType::HttpResponseHeaders, name, Some(value));
+    }
+
+    fn response_headers(&self) -> Vec<String> {
+        header_names(MapType::HttpResponseHeaders)
+    }
+
+    fn remove_response_header(&self, name: &str) {
+        let _ = hostcalls::remove_map_value(MapType::HttpResponseHeaders, name);
     }
 
     fn response_body(&self, start: usize, length: usize) -> Option<Vec<u8>> {

@@ -3,25 +3,38 @@
 
 mod answer;
 mod caller;
-mod reply;
+pub(crate) mod reply;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kinference_routing::decide::{Ask, Destination, Prompted, Rejection, decide};
+use kinference_routing::decide::{Ask, Destination, Prompted, Stop, decide};
 use kinference_routing::openai::{self, Endpoint, Request};
+use kinference_routing::snapshot::Snapshot;
 
 use crate::config::FailureMode;
 use crate::gateway::Gateway;
+use crate::gateway::attempts::Attempts;
 use crate::gateway::metrics::Metric;
 use crate::host::{Exchange, Severity};
+use crate::provider::ATTEMPT;
 use answer::Answer;
 use caller::Identity;
 use reply::Reply;
 
 /// The header that names the worker, and the next best ones, to the proxy's load balancer.
 pub const DESTINATION: &str = "x-gateway-destination-endpoint";
+/// The header by which a request that could not be decided may go to any worker.
+const UNDECIDED: &str = "x-kinference-undecided";
+/// Headers by which the proxy's router is told how to go on when a place fails. It takes them off.
+const MAX_RETRIES: &str = "x-envoy-max-retries";
+const RETRY_ON: &str = "x-envoy-retry-on";
+const RETRIABLE_CODES: &str = "x-envoy-retriable-status-codes";
+/// Answers of a provider after which the next place is tried: it is overloaded, broken, or not to be used as it is
+/// configured (the provider's side of the filter turns those into 502).
+const PROVIDER_FAILURES: &str = "408,429,500,502,503,504,529";
 /// The header that names the rank within a worker to the engine.
 const RANK: &str = "x-data-parallel-rank";
 /// The path that lists the models.
@@ -63,7 +76,9 @@ impl RequestFlow {
     /// The request's headers; `end` when there is no body.
     pub fn request_headers(&mut self, host: &dyn Exchange, end: bool) -> Verdict {
         // Whatever becomes of the request: a client never chooses the worker.
-        host.remove_request_header(DESTINATION);
+        for name in [DESTINATION, UNDECIDED, ATTEMPT] {
+            host.remove_request_header(name);
+        }
         let identity = Identity::of(host, self.gateway.borrow().replica.current());
         let path = host.request_header(":path").unwrap_or_default();
         let path = String::from_utf8_lossy(&path);
@@ -171,26 +186,32 @@ impl RequestFlow {
             Ok(choice) => choice,
             Err(rejection) => return self.refuse(host, &Reply::rejected(&rejection)),
         };
-        if let Destination::Provider(_) = choice.destination {
-            // The proxy has no way to a provider yet; a worker that was not chosen must not get the request instead.
-            return self.refuse(host, &Reply::rejected(&Rejection::NoWorkers(request.model.name.to_string())));
-        }
-        let addresses: Vec<&str> = choice
-            .workers()
-            .iter()
-            .filter_map(|id| snapshot.workers.get(id).map(|worker| worker.address.as_str()))
-            .collect();
+        let addresses: Vec<String> =
+            choice.stops().filter_map(|stop| address(snapshot, &stop.destination)).map(Cow::into_owned).collect();
         host.set_request_header(DESTINATION, &addresses.join(","));
-        let rank = choice.workers().first().and_then(|id| snapshot.workers.get(id)).and_then(|worker| worker.rank);
-        if let Some(rank) = rank {
+        // Past the end of the list the proxy would choose by itself.
+        host.set_request_header(MAX_RETRIES, &addresses.len().saturating_sub(1).to_string());
+        let first_worker = choice.stops().find_map(Stop::worker).and_then(|id| snapshot.workers.get(&id));
+        if let Some(rank) = first_worker.and_then(|worker| worker.rank) {
             host.set_request_header(RANK, &rank.to_string());
         }
-        forward_as(host, request, body, &choice.model);
+        if let Some(model) = choice.served_model() {
+            forward_as(host, request, body, model);
+        }
+        let allowed = Attempts::allow(&gateway.attempts, snapshot, &choice);
+        if let Some(allowed) = &allowed {
+            host.set_request_header(ATTEMPT, &allowed.token().to_string());
+            host.set_request_header(RETRY_ON, "connect-failure,reset,retriable-status-codes");
+            host.set_request_header(RETRIABLE_CODES, PROVIDER_FAILURES);
+        }
         host.count(Metric::Decisions, 1);
+        if choice.first.provider().is_some() {
+            host.count(Metric::ProviderDecisions, 1);
+        }
         if stale {
             host.count(Metric::StaleDecisions, 1);
         }
-        self.stage = Stage::Sent(Box::new(Answer::sent(host, gateway, request, identity.tenant(), choice)));
+        self.stage = Stage::Sent(Box::new(Answer::sent(host, gateway, request, identity.tenant(), choice, allowed)));
         Verdict::Continue
     }
 
@@ -204,6 +225,8 @@ impl RequestFlow {
             FailureMode::Open => {
                 self.stage = Stage::Idle;
                 host.count(Metric::Undecided, 1);
+                host.set_request_header(UNDECIDED, "1");
+                host.choose_route_anew();
                 Verdict::Continue
             }
             FailureMode::Closed => self.refuse(host, &Reply::undecided()),
@@ -212,11 +235,7 @@ impl RequestFlow {
 
     fn refuse(&mut self, host: &dyn Exchange, reply: &Reply) -> Verdict {
         self.stage = Stage::Idle;
-        if let Some(metric) = reply.metric {
-            host.count(metric, 1);
-        }
-        let headers: Vec<(&str, &str)> = reply.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        host.respond(reply.status, &headers, &reply.body);
+        reply.send(host);
         Verdict::Pause
     }
 
@@ -261,8 +280,17 @@ impl RequestFlow {
     }
 }
 
-/// Sends the client's own bytes on. Only when the worker knows the model by another name, that one value is replaced.
-fn forward_as(host: &dyn Exchange, request: &Request<'_>, body: &[u8], model: &str) {
+/// The place as the proxy's load balancer knows it; `None` for a worker that is gone.
+fn address<'s>(snapshot: &'s Snapshot, destination: &Destination) -> Option<Cow<'s, str>> {
+    match destination {
+        Destination::Worker(id) => Some(Cow::Borrowed(&snapshot.workers.get(id)?.address)),
+        // An internal listener of the proxy, by its name.
+        Destination::Provider(route) => Some(Cow::Owned(format!("envoy://{}/", route.cluster))),
+    }
+}
+
+/// Sends the client's own bytes on. Only when the place knows the model by another name, that one value is replaced.
+pub(crate) fn forward_as(host: &dyn Exchange, request: &Request<'_>, body: &[u8], model: &str) {
     if request.model.name == model {
         return;
     }

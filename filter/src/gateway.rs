@@ -1,19 +1,24 @@
 //! What all requests of one VM share.
 
+pub mod attempts;
 pub mod clock;
 pub mod metrics;
 pub mod peers;
 pub mod reports;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use kinference_protocol::v1;
+use kinference_routing::decide::Destination;
 use kinference_routing::ledger::Ledger;
 use kinference_routing::snapshot::{ApplyError, Changes, Outcome, Replica, Snapshot};
 
 use crate::config::{FailureMode, PluginConfig};
 use crate::host::Host;
+use attempts::Attempts;
 use clock::Clock;
 use metrics::Metric;
 use peers::Peers;
@@ -43,6 +48,8 @@ pub struct Gateway {
     pub peers: Peers,
     /// Reports to send.
     pub reports: Outbox,
+    /// Requests that may go to providers.
+    pub attempts: Rc<RefCell<Attempts>>,
     current_ms: u64,
     tidied_ms: u64,
     requests: u64,
@@ -52,8 +59,9 @@ pub struct Gateway {
 impl Gateway {
     /// The state of a VM that starts.
     #[must_use]
-    pub fn new(plugin: PluginConfig) -> Self {
-        Self { plugin, ..Self::default() }
+    pub fn new(plugin: PluginConfig, attempts: Rc<RefCell<Attempts>>) -> Self {
+        let replica = Replica::reaching(plugin.providers.iter().cloned());
+        Self { plugin, attempts, replica, ..Self::default() }
     }
 
     /// Largest request body in bytes.
@@ -93,8 +101,8 @@ impl Gateway {
     }
 
     /// Notes a report, and sees that it will be sent soon.
-    pub fn report(&mut self, host: &dyn Host, request: u64, worker: Option<u32>, event: v1::report::Event) {
-        if !self.reports.push(request, worker, event) {
+    pub fn report(&mut self, host: &dyn Host, request: u64, place: Option<&Destination>, event: v1::report::Event) {
+        if !self.reports.push(request, place, event) {
             host.count(Metric::ReportsDropped, 1);
         }
         self.pace(host, true);
@@ -150,7 +158,7 @@ impl Gateway {
         for (request, worker) in self.ledger.prefilled(self.clock.last()) {
             self.peers.touch();
             let event = v1::report::Event::FirstToken(v1::FirstToken { after_ms: 0, estimated: true });
-            self.report(host, request, Some(worker), event);
+            self.report(host, request, Some(&Destination::Worker(worker)), event);
         }
     }
 

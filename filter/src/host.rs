@@ -46,6 +46,10 @@ pub trait Exchange: Host {
     fn set_request_header(&self, name: &str, value: &str);
     /// Removes every header of that name from the request.
     fn remove_request_header(&self, name: &str);
+    /// Names of the request's headers, each once or more often.
+    fn request_headers(&self) -> Vec<String>;
+    /// Lets the proxy choose the request's route again, by the headers as they are now.
+    fn choose_route_anew(&self);
     /// The first `length` bytes of the request's body.
     fn request_body(&self, length: usize) -> Option<Vec<u8>>;
     /// Puts `body` in the place of the whole body of `length` bytes.
@@ -56,6 +60,10 @@ pub trait Exchange: Host {
     fn response_header(&self, name: &str) -> Option<Vec<u8>>;
     /// Sets a header of the response.
     fn set_response_header(&self, name: &str, value: &str);
+    /// Names of the response's headers, each once or more often.
+    fn response_headers(&self) -> Vec<String>;
+    /// Removes every header of that name from the response.
+    fn remove_response_header(&self, name: &str);
     /// A piece of the response's body that is passing.
     fn response_body(&self, start: usize, length: usize) -> Option<Vec<u8>>;
     /// Where the answer comes from.

@@ -5,6 +5,7 @@ use proxy_wasm::types::Action;
 
 use crate::envoy::Envoy;
 use crate::flow::{RequestFlow, Verdict};
+use crate::provider::ProviderFlow;
 
 pub(crate) struct Http {
     flow: RequestFlow,
@@ -63,5 +64,36 @@ impl HttpContext for Http {
 
     fn on_log(&mut self) {
         self.flow.over(&self.envoy);
+    }
+}
+
+pub(crate) struct ProviderHttp {
+    flow: ProviderFlow,
+    envoy: Envoy,
+}
+
+impl ProviderHttp {
+    pub(crate) fn new(flow: ProviderFlow, envoy: Envoy) -> Self {
+        Self { flow, envoy }
+    }
+}
+
+impl Context for ProviderHttp {}
+
+impl HttpContext for ProviderHttp {
+    fn on_http_request_headers(&mut self, _: usize, end: bool) -> Action {
+        self.flow.request_headers(&self.envoy, end).into()
+    }
+
+    fn on_http_request_body(&mut self, bytes: usize, end: bool) -> Action {
+        self.flow.request_body(&self.envoy, bytes, end).into()
+    }
+
+    fn on_http_request_trailers(&mut self, _: usize) -> Action {
+        self.flow.request_trailers(&self.envoy).into()
+    }
+
+    fn on_http_response_headers(&mut self, _: usize, _: bool) -> Action {
+        self.flow.response_headers(&self.envoy).into()
     }
 }

@@ -6,18 +6,27 @@ use std::rc::Rc;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 
-use crate::config::PluginConfig;
+use crate::config::Role;
 use crate::envoy::Envoy;
 use crate::flow::RequestFlow;
 use crate::gateway::Gateway;
+use crate::gateway::attempts::Attempts;
 use crate::host::{Host, Severity};
-use crate::http::Http;
+use crate::http::{Http, ProviderHttp};
 use crate::link::Link;
+use crate::provider::ProviderFlow;
+
+thread_local! {
+    /// The one thing that the plugins of a VM share: what the gateway's side decided, for the providers' side.
+    static ATTEMPTS: Rc<RefCell<Attempts>> = Rc::default();
+}
 
 #[derive(Default)]
 pub(crate) struct Root {
     envoy: Envoy,
     gateway: Rc<RefCell<Gateway>>,
+    /// The provider that this plugin's listener leads to; `None` for the gateway itself.
+    provider: Option<Rc<str>>,
     /// This VM is one of its proxy's.
     joined: bool,
     /// There from the second tick on: a VM that only checks a configuration has none, and leaves no trace.
@@ -41,12 +50,17 @@ impl Context for Root {
 
 impl RootContext for Root {
     fn on_configure(&mut self, length: usize) -> bool {
-        match PluginConfig::parse(&self.envoy.configuration(length)) {
-            Ok(plugin) => {
+        match Role::parse(&self.envoy.configuration(length)) {
+            Ok(Role::Gateway(plugin)) => {
                 self.envoy = Envoy::with_metrics();
-                let mut gateway = Gateway::new(plugin);
+                let mut gateway = Gateway::new(plugin, ATTEMPTS.with(Rc::clone));
                 gateway.pace(&self.envoy, true);
                 self.gateway = Rc::new(RefCell::new(gateway));
+                true
+            }
+            Ok(Role::Provider(config)) => {
+                self.envoy = Envoy::with_metrics();
+                self.provider = Some(config.provider.into());
                 true
             }
             Err(error) => {
@@ -80,7 +94,13 @@ impl RootContext for Root {
     }
 
     fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
-        Some(Box::new(Http::new(RequestFlow::new(Rc::clone(&self.gateway)), self.envoy.clone())))
+        Some(match &self.provider {
+            Some(provider) => {
+                let flow = ProviderFlow::new(Rc::clone(provider), ATTEMPTS.with(Rc::clone));
+                Box::new(ProviderHttp::new(flow, self.envoy.clone()))
+            }
+            None => Box::new(Http::new(RequestFlow::new(Rc::clone(&self.gateway)), self.envoy.clone())),
+        })
     }
 
     fn get_type(&self) -> Option<ContextType> {

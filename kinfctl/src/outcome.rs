@@ -54,9 +54,9 @@ impl Outcome {
                 let chosen = trace.candidates.iter().find(|candidate| is_chosen(&trace, candidate));
                 let name = chosen.map(|candidate| short(&candidate.name).to_string()).unwrap_or_default();
                 let model = chosen.map(|candidate| candidate.model.clone()).unwrap_or_default();
-                let predicted_ttft_ms = choice.first().predicted_ttft_ms;
-                match choice.destination {
-                    Destination::Workers(_) => {
+                let predicted_ttft_ms = choice.first.expected.predicted_ttft_ms;
+                match choice.first.destination {
+                    Destination::Worker(_) => {
                         let set = name.split('/').next().unwrap_or_default().to_string();
                         Place::Worker { name, set, model, predicted_ttft_ms }
                     }

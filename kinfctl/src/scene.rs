@@ -49,7 +49,7 @@ impl Scene {
     /// The backend in these states, of which later ones replace parts of earlier ones.
     pub(crate) fn new(resources: &Resources, backend: &ObjectKey, states: &[&TestState]) -> Result<Scene> {
         let mut fleet = compile::fleet(resources, backend)?;
-        for provider in &mut fleet.providers {
+        for provider in fleet.providers.iter_mut().map(|provider| &mut provider.wire) {
             let stated = states.iter().rev().filter_map(|state| state.providers.get(&provider.name)?.ready);
             provider.ready = stated.into_iter().next().unwrap_or(true);
         }
@@ -57,7 +57,7 @@ impl Scene {
         let config = compile::config(&fleet, &assets)?;
         let mut workers = Vec::new();
         let mut cached = BTreeMap::new();
-        let mut names: BTreeSet<String> = fleet.providers.iter().map(|provider| provider.name.clone()).collect();
+        let mut names: BTreeSet<String> = fleet.providers.iter().map(|provider| provider.wire.name.clone()).collect();
         let mut page = 0;
         for set in &fleet.worker_sets {
             let actors = actors(set, states);

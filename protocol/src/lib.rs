@@ -10,6 +10,8 @@ pub mod v1 {
     include!("generated/kinference.snapshot.v1.rs");
 }
 
+mod debug;
+
 /// Full gRPC name of the service, as a filter's host wants it.
 pub const SERVICE: &str = "kinference.snapshot.v1.SnapshotService";
 /// Name of the service's only method.

@@ -19,7 +19,7 @@ pub use ask::{Ask, Caller, Prompted};
 pub use cached::{Cached, cached_tokens};
 pub use candidates::routed_domain;
 pub(crate) use candidates::{Candidate, Place};
-pub use choice::{ALTERNATIVES, Choice, Decision, Destination, Expectation, ProviderRoute, Rejection};
+pub use choice::{Choice, Decision, Destination, Expectation, PLACES, ProviderRoute, Rejection, Stop};
 
 use candidates::Gathered;
 
@@ -37,9 +37,12 @@ pub fn decide(snapshot: &Snapshot, ledger: &Ledger, ask: &Ask<'_>) -> Decision {
     let result = Deciding { snapshot, ledger, ask, verdict }.settle(trace.as_mut());
     if let (Some(trace), Ok(choice)) = (&mut trace, &result) {
         trace.rule = choice.rule.clone();
-        trace.chosen = choice.workers().to_vec();
-        if let Destination::Provider(route) = &choice.destination {
-            trace.provider = Some(route.name.clone());
+        match &choice.first.destination {
+            Destination::Worker(_) => trace.chosen = choice.workers(),
+            Destination::Provider(route) => {
+                trace.provider = Some(route.name.clone());
+                trace.then = choice.next.iter().map(|stop| stop_name(snapshot, stop)).collect();
+            }
         }
     }
     Decision { result, trace }
@@ -104,13 +107,24 @@ impl<'s> Deciding<'s, '_> {
 
     /// The choice from the first tier that has a healthy place, or else from the first that has any.
     fn first(&self, tiers: &[Tier<'s>], keep: impl Fn(&Candidate<'_>) -> bool, rule: Option<&str>) -> Option<Choice> {
-        let healthy = |candidate: &&Candidate<'_>| candidate.standing <= CandidateStanding::LoadUnknown;
-        let usable = |tier: &&Tier<'s>| tier.gathered.candidates.iter().filter(healthy).any(&keep);
-        let choose = |tier: &Tier<'s>| {
-            let ranked = rank::best(&tier.gathered, &self.verdict, self.ask.stale, &keep);
-            choice::of(self.snapshot, &tier.gathered, &ranked, self.decisive(tiers, tier, rule))
+        let healthy =
+            |candidate: &Candidate<'_>| candidate.standing <= CandidateStanding::LoadUnknown && keep(candidate);
+        let usable = |tier: &Tier<'s>| tier.gathered.candidates.iter().any(healthy);
+        let choose = |number: usize, tier: &Tier<'s>| {
+            let mut places = Vec::with_capacity(PLACES);
+            rank::append(&mut places, &tier.gathered, &self.verdict, self.ask.stale, &keep);
+            if places.first().is_some_and(|best| matches!(best.place, Place::Provider { .. })) {
+                for later in tiers.iter().skip(number + 1) {
+                    rank::append(&mut places, &later.gathered, &self.verdict, self.ask.stale, &healthy);
+                }
+            }
+            choice::of(self.snapshot, &tier.gathered, &places, self.decisive(tiers, tier, rule))
         };
-        tiers.iter().find(usable).and_then(choose).or_else(|| tiers.iter().find_map(choose))
+        let mut numbered = tiers.iter().enumerate();
+        let first = numbered.clone().find(|(_, tier)| usable(tier));
+        first
+            .and_then(|(number, tier)| choose(number, tier))
+            .or_else(|| numbered.find_map(|(number, tier)| choose(number, tier)))
     }
 
     /// The rule that a choice owes most to: that of the tier, of `onEmpty`, of the candidates, the first that removed a
@@ -147,6 +161,15 @@ impl<'s> Deciding<'s, '_> {
         match removing(tiers) {
             Some(rule) => Rejection::rule(rule, &v1::Answer { status: 503, ..v1::Answer::default() }, &requested),
             None => Rejection::NoWorkers(requested),
+        }
+    }
+}
+
+fn stop_name(snapshot: &Snapshot, stop: &Stop) -> String {
+    match &stop.destination {
+        Destination::Provider(route) => route.name.clone(),
+        Destination::Worker(id) => {
+            snapshot.workers.get(id).map(|worker| snapshot.worker_name(worker)).unwrap_or_default()
         }
     }
 }

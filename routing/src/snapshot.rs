@@ -39,6 +39,13 @@ impl Snapshot {
         self.config.models.contains_key(model) || self.config.rules.providers.iter().any(offers)
     }
 
+    /// The name that people know a worker by: "namespace/set/worker".
+    #[must_use]
+    pub fn worker_name(&self, worker: &Worker) -> String {
+        let set = self.config.sets.get(&worker.set).map_or("", |set| set.wire.name.as_str());
+        format!("{set}/{}", worker.name)
+    }
+
     /// Models and aliases that a tenant may ask for, in order. An alias is a name, in the condition of a rule that states
     /// candidates, that no worker serves itself.
     #[must_use]

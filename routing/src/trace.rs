@@ -25,6 +25,8 @@ pub struct Trace {
     pub chosen: Vec<u32>,
     /// What was chosen, when it is a provider.
     pub provider: Option<String>,
+    /// Where the request goes, in order, when that provider fails: names as in `candidates`.
+    pub then: Vec<String>,
 }
 
 /// One rule as the decision saw it.
@@ -113,6 +115,9 @@ impl fmt::Display for Trace {
                 Some(removal) if removal.rule.is_empty() => writeln!(f, "  removed: {}", removal.reason)?,
                 Some(removal) => writeln!(f, "  removed by {}: {}", removal.rule, removal.reason)?,
             }
+        }
+        if !self.then.is_empty() {
+            writeln!(f, "when the provider fails: {}", self.then.join(", "))?;
         }
         match &self.rule {
             Some(rule) => writeln!(f, "decided by rule {rule}"),

@@ -3,7 +3,7 @@
 use wasmtime::{Caller, Linker, Result};
 
 use crate::http::Headers;
-use crate::memory::{give, pairs, read, status, text, write};
+use crate::memory::{encode_pairs, give, pairs, read, status, text, write};
 use crate::process::{Control, Metric, Stream};
 use crate::vm::{Exchange, State};
 
@@ -62,6 +62,19 @@ fn general(linker: &mut Linker<State>) -> Result<()> {
         },
     )?;
     linker.func_wrap("env", "proxy_send_local_response", send_local_response)?;
+    linker.func_wrap(
+        "env",
+        "proxy_call_foreign_function",
+        |mut host: Host<'_>, name: u32, length: u32, _: u32, _: u32, _: u32, _: u32| -> Result<i32> {
+            let name = text(&mut host, name, length)?;
+            if name != "clear_route_cache" {
+                return Ok(status::NOT_FOUND);
+            }
+            let Some(exchange) = active(&mut host) else { return Ok(status::BAD_ARGUMENT) };
+            exchange.route_fresh = true;
+            Ok(status::OK)
+        },
+    )?;
     Ok(())
 }
 
@@ -172,6 +185,15 @@ fn headers(linker: &mut Linker<State>) -> Result<()> {
                 Some(value) => give(&mut host, &value, at, length_at),
                 None => Ok(status::NOT_FOUND),
             }
+        },
+    )?;
+    linker.func_wrap(
+        "env",
+        "proxy_get_header_map_pairs",
+        |mut host: Host<'_>, kind: i32, at: u32, length_at: u32| -> Result<i32> {
+            let Some(headers) = map(&mut host, kind) else { return Ok(status::BAD_ARGUMENT) };
+            let bytes = encode_pairs(headers.iter())?;
+            give(&mut host, &bytes, at, length_at)
         },
     )?;
     let write = |replace: bool| {

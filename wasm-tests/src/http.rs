@@ -41,6 +41,11 @@ impl Headers {
         self.0.retain(|(n, _)| *n != name);
     }
 
+    /// Names and values, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_slice()))
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -46,6 +46,23 @@ pub(crate) fn give(caller: &mut Caller<'_, State>, bytes: &[u8], at: u32, length
     Ok(status::OK)
 }
 
+/// Names and values to the ABI's form.
+pub(crate) fn encode_pairs<'a>(pairs: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<Vec<u8>> {
+    let pairs: Vec<_> = pairs.collect();
+    let mut bytes = u32::try_from(pairs.len())?.to_le_bytes().to_vec();
+    for (name, value) in &pairs {
+        bytes.extend(u32::try_from(name.len())?.to_le_bytes());
+        bytes.extend(u32::try_from(value.len())?.to_le_bytes());
+    }
+    for (name, value) in pairs {
+        for part in [name.as_bytes(), value] {
+            bytes.extend(part);
+            bytes.push(0);
+        }
+    }
+    Ok(bytes)
+}
+
 /// Names and values in the ABI's form: a count, all lengths, then each name and value with a zero byte after it.
 pub(crate) fn pairs(bytes: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
     let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize);

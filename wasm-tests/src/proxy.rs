@@ -23,6 +23,8 @@ pub struct Options {
     pub configuration: String,
     /// `ip:port` of the hosts of the worker cluster, all of which take connections at first.
     pub hosts: Vec<String>,
+    /// Internal listeners that lead to providers; the gateway's plugin is told of them in its configuration.
+    pub listeners: Vec<String>,
     /// Envoy's `allow_on_headers_stop_iteration`: a filter that holds the headers still sees the body.
     pub stop_iteration: bool,
     /// Most bytes that Envoy holds for a filter; beyond, it answers 413 itself.
@@ -35,6 +37,7 @@ impl Default for Options {
             vms: 1,
             configuration: r#"{"gatewayBackend":"default/main","controlCluster":"kinference_control"}"#.to_owned(),
             hosts: Vec::new(),
+            listeners: Vec::new(),
             stop_iteration: true,
             buffer_limit: 64 << 20,
         }
@@ -68,7 +71,8 @@ impl Proxy {
     /// When there is no module, or it does not start.
     pub fn start(options: Options) -> Result<Option<Self>> {
         let mut process = Process::new();
-        process.hosts = options.hosts.iter().map(|host| (host.clone(), true)).collect();
+        let listeners = options.listeners.iter().map(|name| format!("envoy://{name}/"));
+        process.hosts = options.hosts.iter().cloned().chain(listeners).map(|host| (host, true)).collect();
         let process = Rc::new(RefCell::new(process));
         let mut proxy = Self { options, process, vms: Vec::new(), trap_seen: false };
         for _ in 0..proxy.options.vms {
@@ -97,9 +101,12 @@ impl Proxy {
         let configuration = self.options.configuration.clone();
         let number = self.vms.len();
         let vm = Vm::start(artifact::module()?, Rc::clone(&self.process), number, configuration.as_bytes())?;
-        let started = vm.is_some();
-        self.vms.extend(vm);
-        Ok(started)
+        let Some(mut vm) = vm else { return Ok(false) };
+        for listener in &self.options.listeners {
+            vm.add_listener(listener);
+        }
+        self.vms.push(vm);
+        Ok(true)
     }
 
     /// Lets time pass: ticks fall due in their order.
@@ -142,6 +149,18 @@ impl Proxy {
     /// A client sends a whole request.
     pub fn send(&mut self, vm: usize, request: &Request) -> Exchange {
         let exchange = self.open(vm);
+        self.pass(exchange, request);
+        exchange
+    }
+
+    /// A whole request enters an internal listener, as one that the gateway sent there does.
+    pub fn enter(&mut self, vm: usize, listener: &str, request: &Request) -> Exchange {
+        let exchange = Exchange { vm, context: self.vms[vm].open(Some(listener)) };
+        self.pass(exchange, request);
+        exchange
+    }
+
+    fn pass(&mut self, exchange: Exchange, request: &Request) {
         let has_body = !request.pieces.is_empty();
         self.request_headers(exchange, &request.headers, !has_body && !request.trailers);
         for (i, piece) in request.pieces.iter().enumerate() {
@@ -150,12 +169,11 @@ impl Proxy {
         if request.trailers {
             self.request_trailers(exchange);
         }
-        exchange
     }
 
     /// A client's request reaches a VM.
     pub fn open(&mut self, vm: usize) -> Exchange {
-        Exchange { vm, context: self.vms[vm].open() }
+        Exchange { vm, context: self.vms[vm].open(None) }
     }
 
     /// The worker answers.

@@ -34,6 +34,10 @@ pub(crate) struct State {
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     pub(crate) request: Headers,
+    /// The internal listener that it entered by.
+    pub(crate) listener: Option<String>,
+    /// The route is to be chosen again, by the headers as they are then.
+    pub(crate) route_fresh: bool,
     /// The request's headers were sent on, and cannot be written any more.
     pub(crate) headers_sent: bool,
     /// The body that the filter holds, or the piece that it is shown.
@@ -60,6 +64,8 @@ pub(crate) struct Vm {
     store: Store<State>,
     instance: Instance,
     next_context: u32,
+    /// Contexts of the plugins in listeners of their own, by the listener's name.
+    listeners: HashMap<String, u32>,
     pub(crate) trap: Option<String>,
 }
 
@@ -92,7 +98,7 @@ impl Vm {
         let instance = linker.instantiate(&mut store, module).map_err(|error| anyhow!("{error:?}"))?;
         store.data_mut().memory = instance.get_memory(&mut store, "memory");
         store.data_mut().allocate = instance.get_typed_func(&mut store, "malloc").ok();
-        let mut vm = Self { store, instance, next_context: ROOT + 1, trap: None };
+        let mut vm = Self { store, instance, next_context: ROOT + 1, listeners: HashMap::new(), trap: None };
         vm.call::<(), ()>("_initialize", ());
         vm.call::<_, ()>("proxy_on_context_create", (ROOT, 0u32));
         let started = vm.call::<_, u32>("proxy_on_vm_start", (ROOT, 0u32)) == Some(1);
@@ -102,6 +108,20 @@ impl Vm {
             Some(trap) => Err(anyhow!("the module traps at its start: {trap}")),
             None => Ok(configured.then_some(vm)),
         }
+    }
+
+    /// Starts the plugin of an internal listener in the same VM.
+    pub(crate) fn add_listener(&mut self, name: &str) {
+        let context = self.next_context;
+        self.next_context += 1;
+        let configuration = serde_json::json!({ "provider": name }).to_string().into_bytes();
+        let length = u32::try_from(configuration.len()).unwrap_or(u32::MAX);
+        self.call::<_, ()>("proxy_on_context_create", (context, 0u32));
+        let gateway = std::mem::replace(&mut self.state().configuration, configuration);
+        let configured: Option<u32> = self.callback(context, "proxy_on_configure", (context, length));
+        self.state().configuration = gateway;
+        assert_eq!(configured, Some(1), "the plugin of listener {name} refuses its configuration");
+        self.listeners.insert(name.to_owned(), context);
     }
 
     /// Calls into the module. A VM that trapped once is not called again.
@@ -132,12 +152,14 @@ impl Vm {
         result
     }
 
-    /// Creates the context of a request.
-    pub(crate) fn open(&mut self) -> u32 {
+    /// Creates the context of a request in the gateway's listener, or in an internal one.
+    pub(crate) fn open(&mut self, listener: Option<&str>) -> u32 {
+        let root = listener.map_or(ROOT, |name| self.listeners[name]);
         let context = self.next_context;
         self.next_context += 1;
-        self.state().exchanges.insert(context, Exchange::default());
-        self.call::<_, ()>("proxy_on_context_create", (context, ROOT));
+        let exchange = Exchange { listener: listener.map(str::to_owned), ..Exchange::default() };
+        self.state().exchanges.insert(context, exchange);
+        self.call::<_, ()>("proxy_on_context_create", (context, root));
         context
     }
 

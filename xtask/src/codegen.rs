@@ -68,6 +68,8 @@ fn protocol(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let out = scratch("protocol")?;
     let mut config = prost_build::Config::new();
     config.btree_map(["."]);
+    // It holds a credential; `protocol/src/lib.rs` says what may be shown of it.
+    config.skip_debug(["kinference.snapshot.v1.Provider"]);
     tonic_prost_build::configure()
         .out_dir(&out)
         .client_mod_attribute(".", "#[cfg(feature = \"grpc\")]")

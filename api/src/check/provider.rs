@@ -1,12 +1,24 @@
 //! Checks of `InferenceProvider`.
 
 use super::Reporter;
+use crate::compile::upstream;
 use crate::kinds::{InferenceProviderSpec, ProviderApi};
 use crate::{FieldPath, Resource};
 
 pub(super) fn check(provider: &Resource<InferenceProviderSpec>, to: &mut Reporter<'_>) {
     let spec = &provider.spec;
-    to.url(&FieldPath::spec("endpoint"), &spec.endpoint);
+    let endpoint = FieldPath::spec("endpoint");
+    match upstream(spec) {
+        Err(problem) => to.report(&endpoint, problem, "write a URL such as https://api.openai.com/v1"),
+        Ok(upstream) if spec.credentials.is_some() && !upstream.tls && !upstream.is_loopback() => {
+            to.report(&endpoint, "credentials would go over the network in plain text", "use https://");
+        }
+        Ok(_) => {}
+    }
+    if spec.api == ProviderApi::Anthropic {
+        let message = "Anthropic's API is not spoken yet: the provider is passed over";
+        to.warn(&FieldPath::spec("api"), message, "`OpenAI` fits every endpoint that speaks OpenAI's API");
+    }
     let is_bedrock = spec.api == ProviderApi::Bedrock;
     if is_bedrock && spec.region.as_deref().unwrap_or_default().is_empty() {
         to.report(&FieldPath::spec("region"), "missing", "Bedrock needs a region");

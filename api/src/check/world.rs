@@ -134,7 +134,6 @@ pub(super) fn check_policy<'r>(
     worlds: &[&World<'r>],
     to: &mut Reporter<'_>,
 ) {
-    let mut told = BTreeSet::new();
     for (index, rule) in policy.spec.rules.iter().enumerate() {
         let place = FieldPath::spec("rules").index(index);
         let mut checker = Checker { resources, worlds, to };
@@ -148,10 +147,6 @@ pub(super) fn check_policy<'r>(
         for (number, tier) in rule.fallback.iter().enumerate() {
             let place = place.key("fallback").index(number);
             checker.tier(rule, tier, &place);
-            for (index, name) in tier.providers.iter().enumerate().filter(|(_, name)| told.insert(*name)) {
-                let message = format!("requests do not go to providers yet: the gateway passes over `{name}`");
-                checker.to.warn(&place.key("providers").index(index), message, "policy tests go to it");
-            }
         }
     }
 }

@@ -17,7 +17,7 @@ pub fn config(fleet: &FleetSpec, assets: &BTreeMap<ObjectKey, WorkerSetAssets>) 
     let mut config = v1::Config {
         backend: Some(backend(fleet)),
         rules: fleet.rules.clone(),
-        providers: fleet.providers.clone(),
+        providers: fleet.providers.iter().map(|provider| provider.wire.clone()).collect(),
         signals: fleet.signals.clone(),
         tenancy: (fleet.tenancy != v1::Tenancy::default()).then(|| fleet.tenancy.clone()),
         ..Default::default()

@@ -7,6 +7,7 @@ use std::path::Path;
 use kinference_protocol::v1;
 
 use super::policies::{self, Policies};
+use super::providers;
 use super::{
     BackendSettings, CompileError, FleetSpec, KvPorts, PoolSpec, TokenizerSource, WorkerSetSpec, WorkerSpec,
     WorkersSpec,
@@ -41,7 +42,7 @@ pub fn fleet(resources: &Resources, backend: &ObjectKey) -> Result<FleetSpec, Co
         settings: settings(&resource.spec),
         worker_sets: worker_sets.collect::<Result<_, _>>()?,
         pools,
-        providers: policies::providers(resources, resource),
+        providers: providers::providers(resources, resource),
         rules,
         signals,
         tenancy: policies::tenancy(&resource.spec),

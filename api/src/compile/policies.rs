@@ -5,7 +5,7 @@ use kinference_protocol::v1;
 use super::PoolSpec;
 use crate::kinds::{
     Aggregate, FallbackTier, GatewayBackendSpec, InferencePolicySpec, Locality, Objective, OnEmpty, OnEmptyAction,
-    PoolCondition, ProviderModel, Reject, Requirements, Rule, Signal, Unidentified, When, WorkerRequirement,
+    PoolCondition, Reject, Requirements, Rule, Signal, Unidentified, When, WorkerRequirement,
 };
 use crate::units::{Decimal, Period};
 use crate::{ObjectKey, Resource, Resources};
@@ -30,11 +30,6 @@ pub fn policies_of<'r>(resources: &'r Resources, backend: &ObjectKey) -> Vec<&'r
     let mut policies: Vec<_> = resources.policies.values().filter(is_for).collect();
     policies.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| a.key.cmp(&b.key)));
     policies
-}
-
-/// The name of Envoy's cluster that leads to a provider.
-pub fn provider_cluster(provider: &ObjectKey) -> String {
-    format!("kinference_provider_{}_{}", provider.namespace, provider.name)
 }
 
 /// What there is in a backend, for its rules to refer to.
@@ -188,45 +183,6 @@ fn reject(reject: &Reject) -> v1::Answer {
 fn answer(status: u32, retry_after: Option<Period>, message: Option<&str>) -> v1::Answer {
     let retry_after_s = retry_after.map_or(0, |period| period.as_millis().div_ceil(1000));
     v1::Answer { status, retry_after_s, message: message.unwrap_or_default().to_string() }
-}
-
-/// The backend's providers, none of them ready.
-pub(super) fn providers(resources: &Resources, backend: &Resource<GatewayBackendSpec>) -> Vec<v1::Provider> {
-    let keys = backend.spec.providers.iter().map(|reference| backend.key.sibling(&reference.name));
-    let known = keys.filter_map(|key| resources.providers.get(&key));
-    let provider = known.map(|provider| {
-        let (authority, base_path) = endpoint(&provider.spec.endpoint);
-        v1::Provider {
-            name: provider.key.name.clone(),
-            cluster: provider_cluster(&provider.key),
-            authority,
-            base_path,
-            authorization: String::new(),
-            models: provider.spec.models.iter().map(model).collect(),
-            request_timeout_ms: provider.spec.request_timeout.as_millis(),
-            ready: false,
-        }
-    });
-    provider.collect()
-}
-
-/// Authority and path of a URL, the path without a slash at its end.
-fn endpoint(url: &str) -> (String, String) {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let path = path.trim_matches('/');
-    (authority.to_string(), if path.is_empty() { String::new() } else { format!("/{path}") })
-}
-
-fn model(model: &ProviderModel) -> v1::ProviderModel {
-    let prices = model.price_per_million_tokens.as_ref();
-    v1::ProviderModel {
-        name: model.name.clone(),
-        upstream_name: model.upstream_name.clone().unwrap_or_else(|| model.name.clone()),
-        input_price: prices.map(|prices| prices.input.get()),
-        output_price: prices.map(|prices| prices.output.get()),
-        expected_ttft_ms: model.expected_ttft.map_or(0, Period::as_millis),
-    }
 }
 
 /// Who sends requests, as far as headers of a trusted front say.

@@ -39,7 +39,9 @@ use crate::units::{Decimal, Period};
 pub struct InferenceProviderSpec {
     /// The API that the provider speaks.
     pub api: ProviderApi,
-    /// Base URL, `https://` or `http://`.
+    /// Base URL: what stands before `/chat/completions`, such as `https://api.openai.com/v1`. Without a path: `/v1` for
+    /// OpenAI, `/serving-endpoints` for Databricks, `/openai/v1` for Bedrock. `http://` only without credentials or to
+    /// this machine.
     #[schemars(length(min = 1, max = limits::URL))]
     #[x_kube(validation = rules::url())]
     pub endpoint: String,

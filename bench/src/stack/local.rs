@@ -162,11 +162,12 @@ impl Stack {
     /// # Errors
     /// [`StackError::Timeout`] with what was still missing.
     pub async fn settle(&mut self) -> Result<(), StackError> {
-        let total = match &self.options.source {
-            Source::Files => self.workers.len(),
-            Source::Kubernetes(source) => source.workers,
+        let (workers, total) = match &self.options.source {
+            Source::Files => (self.workers.len(), self.workers.len()),
+            Source::Given(source) => (source.workers, source.endpoints),
+            Source::Kubernetes(source) => (source.workers, source.workers),
         };
-        let alive = total - self.options.sim.refuse.len();
+        let alive = workers - self.options.sim.refuse.len();
         until("Envoy's endpoints", SETTLE, async || {
             let clusters = self.envoy.admin().get("/clusters").await.map_err(|error| error.to_string())?.text();
             let hosts = clusters
@@ -176,8 +177,9 @@ impl Stack {
             if hosts == total { Ok(()) } else { Err(format!("{hosts} of {total} endpoints")) }
         })
         .await?;
+        // One for each worker thread, and one for the main thread, which serves nothing.
         let filters =
-            if self.options.balancing == Balancing::Kinference { self.options.concurrency as usize } else { 0 };
+            if self.options.balancing == Balancing::Kinference { self.options.concurrency as usize + 1 } else { 0 };
         let events = self.options.sim.kv_events;
         let seen = until("a settled control service", SETTLE, async || {
             let status = self.status().await.map_err(|error| error.to_string())?;
@@ -373,7 +375,8 @@ fn write_bootstrap(
     control: SocketAddr,
 ) -> Result<PathBuf, StackError> {
     let mut command = Command::new(&programs.kinfctl);
-    command.args(["envoy-config", "--gateway-backend", options.source.backend(), "--admin", "127.0.0.1:0"]);
+    command.args(["envoy-config", "--admin", "127.0.0.1:0"]);
+    options.source.tell_gateway(&mut command);
     command.args(["--control", &control.to_string(), "--listen", &options.listen.to_string()]);
     command.args(["--balancing", options.balancing.name()]).arg("--wasm").arg(&programs.filter);
     if let Some(tls) = &options.control_tls {

@@ -22,5 +22,5 @@ pub use local::{Balancing, Cpu, Memory, Stack, StackOptions};
 pub use poll::until;
 pub use process::{Process, RunFolder, free_port, own_cpu_seconds};
 pub use programs::filter_module;
-pub use source::{KubernetesSource, Source};
+pub use source::{GivenSource, KubernetesSource, Source};
 pub use tls::ControlTls;

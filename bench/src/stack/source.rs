@@ -9,8 +9,27 @@ pub enum Source {
     /// Files that the stack writes: one gateway backend with one worker set, which lists all workers of the stack.
     #[default]
     Files,
+    /// Files that somebody else wrote.
+    Given(GivenSource),
     /// A Kubernetes API server.
     Kubernetes(KubernetesSource),
+}
+
+/// A folder of files, and what in it a stack is about. The gateway backend is `main`.
+#[derive(Debug, Clone)]
+pub struct GivenSource {
+    /// The configuration.
+    pub config: PathBuf,
+    /// Secrets of providers.
+    pub secrets: PathBuf,
+    /// Authorities of providers' certificates, in PEM.
+    pub provider_ca: PathBuf,
+    /// The worker set whose workers the stack waits for: `NAMESPACE/NAME`.
+    pub worker_set: String,
+    /// How many workers of the set the stack waits for.
+    pub workers: usize,
+    /// How many endpoints Envoy gets: all workers and providers.
+    pub endpoints: usize,
 }
 
 /// A cluster, and what in it a stack is about.
@@ -32,7 +51,7 @@ impl Source {
     /// The gateway backend.
     pub(super) fn backend(&self) -> &str {
         match self {
-            Self::Files => "default/main",
+            Self::Files | Self::Given(_) => "default/main",
             Self::Kubernetes(source) => &source.backend,
         }
     }
@@ -41,7 +60,16 @@ impl Source {
     pub(super) fn worker_set(&self) -> &str {
         match self {
             Self::Files => "default/simulated",
+            Self::Given(source) => &source.worker_set,
             Self::Kubernetes(source) => &source.worker_set,
+        }
+    }
+
+    /// Tells `kinfctl envoy-config`.
+    pub(super) fn tell_gateway(&self, command: &mut Command) {
+        command.args(["--gateway-backend", self.backend()]);
+        if let Self::Given(source) = self {
+            command.arg(&source.config).arg("--provider-ca").arg(&source.provider_ca);
         }
     }
 
@@ -50,6 +78,9 @@ impl Source {
         match self {
             Self::Files => {
                 control.arg("--config").arg(files);
+            }
+            Self::Given(source) => {
+                control.arg("--config").arg(&source.config).arg("--secrets").arg(&source.secrets);
             }
             Self::Kubernetes(source) => {
                 control.arg("--kubernetes").arg("--kubeconfig").arg(&source.kubeconfig);

@@ -85,6 +85,7 @@ async fn until(service: &Service, path: &str, wanted: impl Fn(u16, &str) -> bool
 fn args(folder: &Folder, listen: SocketAddr, admin: SocketAddr) -> Args {
     Args {
         config: Some(folder.0.clone()),
+        secrets: None,
         cluster: KubernetesArgs::default(),
         listen,
         tls: TlsArgs::default(),

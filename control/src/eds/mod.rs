@@ -8,7 +8,7 @@ mod assignments;
 mod peers;
 mod service;
 
-pub use assignments::{Assignment, Assignments, CLUSTER};
+pub use assignments::{Assignment, Assignments, CLUSTER, Endpoints};
 pub use peers::{Peer, Peers};
 pub use service::EdsService;
 

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tonic::transport::{Channel, Server};
 
-use super::{Assignments, CLUSTER, EdsService, Peers};
+use super::{Assignments, CLUSTER, EdsService, Endpoints, Peers};
 use crate::metrics::Metrics;
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -51,7 +51,8 @@ async fn control() -> Control {
 impl Control {
     fn set(&self, addresses: &[&str]) {
         let addresses: BTreeSet<SocketAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        let backends = BTreeMap::from([("default/main".to_owned(), addresses)]);
+        let endpoints = Endpoints { workers: addresses, ..Endpoints::default() };
+        let backends = BTreeMap::from([("default/main".to_owned(), endpoints)]);
         self.assignments.send_replace(Some(Arc::new(Assignments::new(&backends))));
     }
 

@@ -6,7 +6,10 @@ use kinference_api::ObjectKey;
 use kinference_protocol::v1::{self, report::Event};
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::{BackendLabels, Histograms, Kind, Metrics, SetKind, SetLabels, TenantLabels, WorkerLabels};
+use super::{
+    BackendLabels, Histograms, Kind, Metrics, ProviderKind, ProviderLabels, SetKind, SetLabels, TenantLabels,
+    WorkerLabels,
+};
 use crate::events::Skip;
 use crate::index::StoreStats;
 use crate::state::{ScrapeError, WorkerName};
@@ -27,6 +30,19 @@ fn worker_labels(worker: &WorkerName) -> WorkerLabels {
 
 fn tenant_labels(backend: &ObjectKey, tenant: &str) -> TenantLabels {
     TenantLabels { backend: backend.to_string(), tenant: tenant.to_owned() }
+}
+
+/// What became of a request, as metrics name it.
+fn outcome(finished: &v1::Finished) -> &'static str {
+    match finished.status {
+        _ if finished.connect_failure => "connect_failure",
+        _ if finished.aborted => "aborted",
+        200..=299 => "2xx",
+        300..=399 => "3xx",
+        400..=499 => "4xx",
+        500..=599 => "5xx",
+        _ => "none",
+    }
 }
 
 impl Metrics {
@@ -105,16 +121,29 @@ impl Metrics {
     }
 
     pub(crate) fn finished(&self, set: &ObjectKey, finished: &v1::Finished) {
-        let kind = match finished.status {
-            _ if finished.connect_failure => "connect_failure",
-            _ if finished.aborted => "aborted",
-            200..=299 => "2xx",
-            300..=399 => "3xx",
-            400..=499 => "4xx",
-            500..=599 => "5xx",
-            _ => "none",
-        };
-        self.requests.get_or_create(&set_kind(set, kind)).inc();
+        self.requests.get_or_create(&set_kind(set, outcome(finished))).inc();
+    }
+
+    pub(crate) fn finished_outside(&self, provider: &ObjectKey, finished: &v1::Finished) {
+        let labels = |kind| ProviderKind { provider: provider.to_string(), kind };
+        self.provider_requests.get_or_create(&labels(outcome(finished))).inc();
+        for (kind, tokens) in [
+            ("prompt", finished.prompt_tokens),
+            ("cached", finished.cached_tokens),
+            ("completion", finished.completion_tokens),
+        ] {
+            if let Some(tokens) = tokens {
+                self.provider_tokens.get_or_create(&labels(kind)).inc_by(tokens.into());
+            }
+        }
+    }
+
+    pub(crate) fn provider(&self, provider: &ObjectKey, ready: bool) {
+        self.provider_ready.get_or_create(&ProviderLabels { provider: provider.to_string() }).set(ready.into());
+    }
+
+    pub(crate) fn forget_provider(&self, provider: &ObjectKey) {
+        self.provider_ready.remove(&ProviderLabels { provider: provider.to_string() });
     }
 
     pub(crate) fn cached_tokens_seen(&self, set: &ObjectKey, predicted: u32, actual: u32) {

@@ -3,6 +3,7 @@
 pub mod judge;
 pub mod kubernetes;
 mod models;
+mod secrets;
 pub mod watch;
 
 use std::collections::BTreeMap;
@@ -13,12 +14,14 @@ use kinference_api::{Kind, ObjectKey, Severity};
 
 use crate::state::{Faults, Plan};
 use models::Models;
+use secrets::Secrets;
 
 /// Reads the folder of the configuration, and the tokenizers that it names.
 #[derive(Debug)]
 pub struct Loader {
     folder: PathBuf,
     models: Models,
+    secrets: Secrets,
     /// The files' fingerprint just before they were read last.
     seen: Option<u64>,
     /// Where the policies of the last valid configuration were.
@@ -26,9 +29,10 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// For this folder.
-    pub fn new(folder: PathBuf) -> Self {
-        Self { folder, models: Models::default(), seen: None, policy_files: BTreeMap::new() }
+    /// For this folder, and the folder of Secrets where there is one.
+    pub fn new(folder: PathBuf, secrets: Option<PathBuf>) -> Self {
+        let secrets = Secrets::new(secrets);
+        Self { folder, models: Models::default(), secrets, seen: None, policy_files: BTreeMap::new() }
     }
 
     /// The folder.
@@ -52,6 +56,7 @@ impl Loader {
         }
         let sets = plan.fleets.iter().flat_map(|fleet| &fleet.worker_sets);
         plan.models = self.models.load(sets, None);
+        plan.credentials = self.secrets.load(&plan.fleets);
         let policies = loaded.resources.policies.into_iter();
         self.policy_files = policies.map(|(key, policy)| (key, policy.origin.file().to_path_buf())).collect();
         Ok(plan)
@@ -75,7 +80,7 @@ impl Loader {
 
     /// True when a file that was or would be read is not as it was when it was read.
     pub fn changed(&self) -> bool {
-        self.seen != Some(watch::config_fingerprint(&self.folder)) || self.models.changed()
+        self.seen != Some(watch::config_fingerprint(&self.folder)) || self.models.changed() || self.secrets.changed()
     }
 
     /// True after the first load.

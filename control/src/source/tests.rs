@@ -67,7 +67,11 @@ impl Watched {
     fn start(folder: &Path) -> Self {
         let (sender, inputs) = mpsc::channel(16);
         let shutdown = CancellationToken::new();
-        tokio::spawn(watch::run(Loader::new(folder.to_owned()), sender, shutdown.clone()));
+        tokio::spawn(watch::run(
+            Loader::new(folder.to_owned(), Some(folder.join(".secrets"))),
+            sender,
+            shutdown.clone(),
+        ));
         Self { inputs, shutdown }
     }
 
@@ -147,7 +151,7 @@ async fn a_folder_that_appears_later_is_found() {
 fn a_tokenizer_is_read_once_and_again_when_its_files_change() {
     let folder = Folder::new();
     folder.write("all.yaml", &config(1).replace("path: /", "path: .model/"));
-    let mut loader = Loader::new(folder.0.clone());
+    let mut loader = Loader::new(folder.0.clone(), None);
     let plan = loader.load().unwrap();
     assert!(plan.models.values().next().unwrap().as_ref().unwrap_err().contains("no such file"));
     assert!(!loader.changed());
@@ -183,7 +187,7 @@ fn every_policy_is_told_its_own_problems() {
     let local = "require: {locality: Local}";
     folder.write("house.yaml", &(policy("one", local) + &policy("two", local)));
     folder.write("other.yaml", &policy("other", local));
-    let mut loader = Loader::new(folder.0.clone());
+    let mut loader = Loader::new(folder.0.clone(), None);
     let plan = loader.load().unwrap();
     let key = |name: &str| kinference_api::ObjectKey::new("default", name);
     assert_eq!(plan.policies.keys().cloned().collect::<Vec<_>>(), [key("one"), key("other"), key("two")]);
@@ -208,4 +212,42 @@ fn every_policy_is_told_its_own_problems() {
     assert!(plan.policies[&key("other")].warnings.is_empty(), "{plan:?}");
     assert_eq!(plan.warnings, plan.policies[&key("one")].warnings);
     assert!(plan.warnings.iter().any(|warning| warning.contains("house.yaml:7")), "{:?}", plan.warnings);
+}
+
+#[tokio::test]
+async fn secrets_are_read_where_they_are_mounted_and_followed() {
+    let folder = Folder::new();
+    let provider = "---
+apiVersion: kinference.dev/v1alpha1
+kind: InferenceProvider
+metadata: {name: cloud}
+spec:
+  api: OpenAI
+  endpoint: https://cloud.example
+  credentials: {secretRef: {name: cloud-key}}
+  models: [{name: m}]
+";
+    let with_provider =
+        config(1).replace("spec: {pools: [{name: gpu}]}", "spec: {pools: [{name: gpu}], providers: [{name: cloud}]}");
+    assert_ne!(with_provider, config(1));
+    folder.write("all.yaml", &(with_provider + provider));
+    let mut watched = Watched::start(&folder.0);
+    let of = |plan: &Plan| plan.credentials[&"default/cloud".parse().unwrap()].clone();
+    let missing = of(&watched.next().await.unwrap()).unwrap_err();
+    assert!(missing.contains("Secret default/cloud-key: there is no folder"), "{missing}");
+    for (place, token) in [("cloud-key", "sk-1"), ("cloud-key", "sk-2"), ("default/cloud-key", "sk-3")] {
+        let place = format!(".secrets/{place}");
+        std::fs::create_dir_all(folder.0.join(&place)).unwrap();
+        folder.write(&format!("{place}/token"), token);
+        // A folder and its file are two changes.
+        let found = loop {
+            if let Ok(found) = of(&watched.next().await.unwrap()) {
+                break found;
+            }
+        };
+        assert_eq!(found.token.expose(), token);
+    }
+    let mut loader = Loader::new(folder.0.clone(), None);
+    let unknown = of(&loader.load().unwrap()).unwrap_err();
+    assert!(unknown.contains("--secrets"), "{unknown}");
 }

@@ -71,8 +71,9 @@ impl Fleet {
         let wanted = specs.values().flat_map(wanted).map(|wanted| (wanted.name.clone(), wanted)).collect();
         self.remove_workers(&wanted);
         self.keep_ms = plan.fleets.iter().map(|fleet| signals::longest(&fleet.signals)).max().unwrap_or_default();
-        let fleets = plan.fleets.into_iter().map(|fleet| (fleet.backend.clone(), fleet)).collect();
-        self.take_backends(fleets);
+        let mut fleets = plan.fleets;
+        self.take_providers(&mut fleets, &plan.credentials);
+        self.take_backends(fleets.into_iter().map(|fleet| (fleet.backend.clone(), fleet)).collect());
         self.add_workers(wanted);
         self.fill_indexes(&reread);
         for worker in self.workers.values_mut() {

@@ -12,6 +12,7 @@ use kinference_routing::signals::History;
 use super::backend::{Backend, Push};
 use super::fidelity::{Check, Verdict};
 use super::places::Places;
+use super::providers::ProviderStatus;
 use super::reports::Filter;
 use super::set::Set;
 use super::source::Source;
@@ -20,6 +21,7 @@ use super::view::Viewer;
 use super::wire::Full;
 use super::worker::{Subscription, Worker, WorkerName};
 use super::{Faults, Input, PolicyPlan, ScrapeError};
+use crate::eds::Endpoints;
 use crate::metrics::Metrics;
 use crate::push::Confidentiality;
 use crate::scrape::Target;
@@ -55,6 +57,8 @@ pub struct Fleet {
     /// Whether filters may be told credentials.
     pub(super) confidentiality: Confidentiality,
     pub(super) config: ConfigState,
+    /// Providers, and which can be used.
+    pub(super) providers: BTreeMap<ObjectKey, ProviderStatus>,
     pub(super) source: Option<Source>,
     pub(super) places: Places,
     pub(super) sets: BTreeMap<ObjectKey, Set>,
@@ -88,6 +92,7 @@ impl Fleet {
             epoch_base,
             confidentiality,
             config: ConfigState::default(),
+            providers: BTreeMap::new(),
             source: None,
             places: Places::default(),
             sets: BTreeMap::new(),
@@ -315,12 +320,16 @@ impl Fleet {
         checks.into_values().collect()
     }
 
-    /// The workers' addresses by backend. Absent until a configuration is in force.
-    pub fn endpoints(&self) -> Option<BTreeMap<String, BTreeSet<SocketAddr>>> {
+    /// Where requests can go, by backend. Absent until a configuration is in force.
+    pub fn endpoints(&self) -> Option<BTreeMap<String, Endpoints>> {
         self.config.in_force.then(|| {
             let of = |backend: &Backend| {
                 let ids: BTreeSet<u32> = backend.fleet.worker_sets.iter().map(|set| set.id).collect();
-                self.workers.values().filter(|w| ids.contains(&w.set_id)).map(|w| w.wanted.address).collect()
+                let workers = self.workers.values().filter(|worker| ids.contains(&worker.set_id));
+                Endpoints {
+                    workers: workers.map(|worker| worker.wanted.address).collect(),
+                    providers: backend.fleet.providers.iter().map(|provider| provider.wire.cluster.clone()).collect(),
+                }
             };
             self.backends.iter().map(|(key, backend)| (key.to_string(), of(backend))).collect()
         })

@@ -59,13 +59,16 @@ impl Fleet {
             self.metrics.reports_dropped.inc_by(batch.dropped);
             self.traffic.doubt(stream, now);
         }
-        for v1::Report { request, worker, event } in batch.reports {
+        for v1::Report { request, worker, provider, event } in batch.reports {
             self.metrics.reported(event.as_ref());
             match event {
                 Some(Event::Started(started)) => self.started(stream, request, worker, started, now),
                 Some(Event::FirstToken(first)) if first.estimated => self.traffic.prefilled(stream, request),
                 Some(Event::FirstToken(first)) => {
                     self.traffic.first_token(stream, request, worker, first.after_ms, now);
+                }
+                Some(Event::Finished(finished)) if !provider.is_empty() => {
+                    self.finished_outside(stream, &provider, &finished);
                 }
                 Some(Event::Finished(finished)) => self.finished(stream, request, worker, &finished, now),
                 None => {}
@@ -123,6 +126,17 @@ impl Fleet {
         }
         if let Some(first) = ended.first_token {
             self.learn_first_token(&first);
+        }
+    }
+
+    /// Only providers of the configuration have names in metrics.
+    fn finished_outside(&self, stream: u64, provider: &str, finished: &v1::Finished) {
+        let backend = self.filters.get(&stream).and_then(|filter| self.backends.get(&filter.backend));
+        let known = backend.and_then(|backend| {
+            backend.fleet.providers.iter().find(|spec| spec.wire.name == provider).map(|spec| &spec.key)
+        });
+        if let Some(key) = known {
+            self.metrics.finished_outside(key, finished);
         }
     }
 

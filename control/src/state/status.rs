@@ -10,6 +10,7 @@ use super::backend::{Backend, by_events};
 use super::fidelity::Verdict;
 use super::fleet::state_name;
 use super::policies::{PolicyStatus, PoolStatus};
+use super::providers::ProviderStatus;
 use super::set::Mode;
 use super::source::SourceStatus;
 use super::worker::EventHealth;
@@ -36,6 +37,8 @@ pub struct Status {
     pub worker_sets: BTreeMap<String, SetStatus>,
     /// How filters are served.
     pub link: LinkStatus,
+    /// By "namespace/name".
+    pub providers: BTreeMap<String, ProviderStatus>,
     /// Connected filters.
     pub filters: Vec<FilterStatus>,
     /// Envoys that take their endpoints from here.
@@ -245,6 +248,7 @@ impl Fleet {
             policies: self.policy_statuses(),
             worker_sets: self.set_statuses(now),
             link: self.confidentiality.into(),
+            providers: self.providers.iter().map(|(key, status)| (key.to_string(), status.clone())).collect(),
             filters: self.filter_statuses(),
             envoys: Vec::new(),
         }

@@ -3,6 +3,7 @@
 mod configuration;
 mod policies;
 mod prefixes;
+mod providers;
 mod requests;
 mod restarts;
 mod signals;
@@ -251,7 +252,7 @@ impl World {
     }
 
     fn report(&mut self, stream: u64, request: u64, worker: u32, event: v1::report::Event) {
-        let report = v1::Report { request, worker: Some(worker), event: Some(event) };
+        let report = v1::Report { request, worker: Some(worker), event: Some(event), ..Default::default() };
         self.input(Input::Reports { stream, reports: v1::Reports { reports: vec![report], dropped: 0 } });
     }
 }

@@ -225,7 +225,7 @@ impl<'a> World<'a> {
         Ok(Compared {
             name: exchange.name.clone(),
             prompt_tokens: usage.prompt_tokens,
-            predicted: choice.first().cached_tokens,
+            predicted: choice.first.expected.cached_tokens,
             actual: usage.cached_tokens.unwrap_or(0),
             chunk_tokens: u32::try_from(chunk_tokens).unwrap_or(u32::MAX),
         })

@@ -5,5 +5,6 @@ mod errors;
 mod fleet;
 mod load;
 mod loss;
+mod policies;
 mod requests;
 mod tls;

@@ -4,11 +4,14 @@ use std::cell::RefCell;
 
 use kinference_protocol::v1::report::Event;
 use kinference_protocol::v1::{Finished, FirstToken, Started};
+use kinference_routing::Choice;
+use kinference_routing::decide::{Destination, Expectation, Stop};
 use kinference_routing::ledger::Ticket;
 use kinference_routing::openai::{Request, UsageScanner};
-use kinference_routing::{Choice, Expectation};
 
+use super::address;
 use crate::gateway::Gateway;
+use crate::gateway::attempts::Allowed;
 use crate::gateway::metrics::Metric;
 use crate::host::{Exchange, Host};
 
@@ -18,16 +21,21 @@ const USAGE_BYTES: usize = 4096;
 /// Chunk hashes of the prompt that are kept until it is answered, for the case that another worker does.
 const KEPT_CHUNKS: usize = 512;
 
-/// A request that was sent to a worker.
+/// A request that was sent on.
 #[derive(Debug)]
 pub(super) struct Answer {
     request: u64,
     sent_ms: u64,
     tenant: String,
     choice: Choice,
-    /// The worker that is believed to be at it, and what is expected of it.
-    worker: Option<u32>,
+    /// Who is believed to be at it; `None` for somebody whom this proxy does not know.
+    at: Option<Destination>,
+    /// The model that answers.
+    model: String,
+    /// What is expected of whoever is at it.
     expected: Expectation,
+    /// Its permit to go to providers, for as long as it lasts.
+    _allowed: Option<Allowed>,
     ticket: Option<Ticket>,
     /// Epoch and sequence that the decision was made by.
     position: (u64, u64),
@@ -35,25 +43,25 @@ pub(super) struct Answer {
     /// The answer comes piece by piece, so that its first token can be seen.
     streamed: bool,
     include_usage: bool,
-    /// Another worker than the chosen one answers.
+    /// Another place than the first answers.
     moved: bool,
     first_byte: bool,
     scanner: Option<UsageScanner>,
 }
 
 impl Answer {
-    /// Notes a request that is being sent to the chosen worker.
+    /// Notes a request that is being sent to the first place of a choice.
     pub(super) fn sent(
         host: &dyn Host,
         gateway: &mut Gateway,
         request: &Request<'_>,
         tenant: &str,
         mut choice: Choice,
+        allowed: Option<Allowed>,
     ) -> Self {
-        let expected = choice.first();
+        let Stop { destination, model, expected } = choice.first.clone();
         let sent_ms = gateway.clock.last();
-        let worker = choice.workers().first().copied();
-        if let Some(worker) = worker {
+        if let Destination::Worker(worker) = destination {
             gateway.ledger.prefix_sent(worker, &choice.chunks, sent_ms.saturating_add(choice.believe_ms));
         }
         choice.chunks.truncate(KEPT_CHUNKS);
@@ -63,8 +71,10 @@ impl Answer {
             sent_ms,
             tenant: tenant.to_owned(),
             choice,
-            worker,
+            at: Some(destination),
+            model,
             expected,
+            _allowed: allowed,
             ticket: None,
             position: gateway.replica.position(),
             status: 0,
@@ -78,19 +88,27 @@ impl Answer {
         answer
     }
 
-    /// Counts the request as being in flight on its worker.
-    fn start(&mut self, host: &dyn Host, gateway: &mut Gateway) {
-        let Some(worker) = self.worker else { return };
-        let mut ticket = gateway.ledger.sent(worker, self.expected.uncached_tokens);
-        if !self.streamed {
-            let due_ms = gateway.clock.last().saturating_add(self.expected.predicted_ttft_ms as u64);
-            gateway.ledger.expect_unseen(&mut ticket, due_ms, self.request);
+    fn worker(&self) -> Option<u32> {
+        match self.at {
+            Some(Destination::Worker(worker)) => Some(worker),
+            Some(Destination::Provider(_)) | None => None,
         }
-        self.ticket = Some(ticket);
-        self.shared_figures_changed(host, gateway);
+    }
+
+    /// Counts the request as being in flight where it is.
+    fn start(&mut self, host: &dyn Host, gateway: &mut Gateway) {
+        if let Some(worker) = self.worker() {
+            let mut ticket = gateway.ledger.sent(worker, self.expected.uncached_tokens);
+            if !self.streamed {
+                let due_ms = gateway.clock.last().saturating_add(self.expected.predicted_ttft_ms as u64);
+                gateway.ledger.expect_unseen(&mut ticket, due_ms, self.request);
+            }
+            self.ticket = Some(ticket);
+            self.shared_figures_changed(host, gateway);
+        }
         let started = Started {
             tenant: self.tenant.clone(),
-            model: self.choice.model.clone(),
+            model: self.model.clone(),
             prompt_tokens: self.choice.prompt_tokens,
             cached_tokens: self.expected.cached_tokens,
             queued_tokens: self.expected.queued_tokens,
@@ -98,7 +116,7 @@ impl Answer {
             predicted_ttft_ms: self.expected.predicted_ttft_ms,
             chunks: if self.choice.routed { self.choice.chunks.clone() } else { Vec::new() },
         };
-        gateway.report(host, self.request, Some(worker), Event::Started(started));
+        gateway.report(host, self.request, self.at.as_ref(), Event::Started(started));
     }
 
     fn shared_figures_changed(&self, host: &dyn Host, gateway: &mut Gateway) {
@@ -135,66 +153,73 @@ impl Answer {
         &mut self,
         host: &dyn Exchange,
         gateway: &mut Gateway,
-        address: Option<&str>,
+        answering: Option<&str>,
         attempts: Option<u32>,
     ) {
-        let (Some(address), Some(snapshot)) = (address, gateway.replica.current()) else { return };
-        let at = |id: &u32| snapshot.workers.get(id).is_some_and(|worker| worker.address == address);
-        let place = self.choice.workers().iter().position(at);
+        let (Some(answering), Some(snapshot)) = (answering, gateway.replica.current()) else { return };
+        let is_at = |destination: &Destination| address(snapshot, destination).is_some_and(|at| at == answering);
+        let place = self.choice.stops().position(|stop| is_at(&stop.destination));
         if place == Some(0) {
-            if let Some(worker) = self.worker {
+            if let Some(worker) = self.worker() {
                 gateway.ledger.cleared(worker);
             }
             return;
         }
-        // The proxy skips workers that it does not know; only those that it tried failed.
+        // The proxy skips places that it does not know; only those that it tried failed.
         let failed = attempts.map_or(place, |attempts| Some(attempts.saturating_sub(1) as usize));
-        let other = match place.and_then(|place| self.choice.workers().get(place)) {
-            Some(worker) => Some(*worker),
-            None => snapshot.workers.values().find(|worker| worker.address == address).map(|worker| worker.id),
+        let before = place.unwrap_or(self.choice.stops().count());
+        let (at, model, expected) = match place.and_then(|place| self.choice.stops().nth(place)) {
+            Some(stop) => (Some(stop.destination.clone()), stop.model.clone(), stop.expected),
+            None => {
+                let worker = snapshot.workers.values().find(|worker| worker.address == answering);
+                let expected = Expectation { uncached_tokens: self.choice.prompt_tokens, ..Expectation::default() };
+                (worker.map(|worker| Destination::Worker(worker.id)), self.model.clone(), expected)
+            }
         };
-        let expected = place.and_then(|place| self.choice.expected.get(place)).copied();
-        let before = place.unwrap_or(self.choice.workers().len());
         if let Some(ticket) = self.ticket.take() {
             gateway.ledger.finished(ticket);
         }
         self.suspect(host, gateway, failed.unwrap_or(before).min(before));
-        self.worker = other;
+        (self.at, self.model, self.expected) = (at, model, expected);
         self.moved = true;
-        self.expected =
-            expected.unwrap_or(Expectation { uncached_tokens: self.choice.prompt_tokens, ..Expectation::default() });
-        if let Some(worker) = self.worker {
+        if let Some(worker) = self.worker() {
             let until = gateway.clock.last().saturating_add(self.choice.believe_ms);
             gateway.ledger.prefix_sent(worker, &self.choice.chunks, until);
         }
         self.start(host, gateway);
     }
 
-    /// The first `count` of the chosen workers could not be reached.
+    /// The first `count` places could not be reached or failed.
     fn suspect(&mut self, host: &dyn Exchange, gateway: &mut Gateway, count: usize) {
         let now = gateway.clock.last();
-        for worker in self.choice.workers().iter().take(count).copied() {
+        for stop in self.choice.stops().take(count) {
             host.count(Metric::ConnectFailures, 1);
-            gateway.ledger.suspect(worker, now);
+            if let Destination::Worker(worker) = stop.destination {
+                gateway.ledger.suspect(worker, now);
+            }
             let finished = Finished {
                 after_ms: elapsed(self.sent_ms, now),
                 connect_failure: true,
                 aborted: true,
                 ..Finished::default()
             };
-            gateway.report(host, self.request, Some(worker), Event::Finished(finished));
+            gateway.report(host, self.request, Some(&stop.destination), Event::Finished(finished));
         }
     }
 
     /// Tells the client which model answered, and on demand who and why.
     fn explain(&self, host: &dyn Exchange, gateway: &Gateway) {
-        host.set_response_header("x-kinference-model", &visible(&self.choice.model));
+        host.set_response_header("x-kinference-model", &visible(&self.model));
         let Some(snapshot) = gateway.replica.current().filter(|snapshot| snapshot.config.backend.debug_headers) else {
             return;
         };
-        if let Some(worker) = self.worker.and_then(|worker| snapshot.workers.get(&worker)) {
-            let set = snapshot.config.sets.get(&worker.set).map_or("", |set| set.wire.name.as_str());
-            host.set_response_header("x-kinference-destination", &visible(&format!("{set}/{}", worker.name)));
+        let name = match &self.at {
+            Some(Destination::Worker(id)) => snapshot.workers.get(id).map(|worker| snapshot.worker_name(worker)),
+            Some(Destination::Provider(route)) => Some(route.name.clone()),
+            None => None,
+        };
+        if let Some(name) = name {
+            host.set_response_header("x-kinference-destination", &visible(&name));
         }
         if let Some(rule) = &self.choice.rule {
             host.set_response_header("x-kinference-rule", &visible(rule));
@@ -233,7 +258,7 @@ impl Answer {
         // After a failed attempt, the time says nothing about the worker that answers.
         if !self.moved {
             let first = FirstToken { after_ms: elapsed(self.sent_ms, now), estimated: false };
-            gateway.report(host, self.request, self.worker, Event::FirstToken(first));
+            gateway.report(host, self.request, self.at.as_ref(), Event::FirstToken(first));
         }
     }
 
@@ -246,7 +271,7 @@ impl Answer {
         }
         if !complete
             && host.upstream_broke()
-            && let Some(worker) = self.worker
+            && let Some(worker) = self.worker()
         {
             gateway.ledger.suspect(worker, now);
         }
@@ -260,7 +285,7 @@ impl Answer {
             aborted: !complete,
             connect_failure: false,
         };
-        gateway.report(host, self.request, self.worker, Event::Finished(finished));
+        gateway.report(host, self.request, self.at.as_ref(), Event::Finished(finished));
     }
 }
 

@@ -5,6 +5,7 @@ use kinference_routing::openai::RequestError;
 use serde::Serialize;
 
 use crate::gateway::metrics::Metric;
+use crate::host::Exchange;
 
 /// Seconds after which a client may try again when nothing is available.
 const DEFAULT_RETRY: &str = "1";
@@ -13,7 +14,7 @@ const RETRY_AFTER: &str = "retry-after";
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reply {
+pub(crate) struct Reply {
     pub(super) status: u16,
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) body: Vec<u8>,
@@ -108,6 +109,25 @@ impl Reply {
             reply.headers.push((RETRY_AFTER, seconds.to_string()));
         }
         reply
+    }
+
+    pub(crate) fn provider_not_chosen() -> Self {
+        let message = "Requests reach this provider only by the gateway's choice.";
+        error(503, message, None, Some("provider_not_chosen"), Metric::ProviderRefused)
+    }
+
+    pub(crate) fn provider_failed(reason: &str) -> Self {
+        let message = format!("The provider that this request was sent to cannot take it: {reason}.");
+        error(502, &message, None, Some("provider_failed"), Metric::ProviderRefused)
+    }
+
+    /// Answers the request with it, and counts it.
+    pub(crate) fn send(&self, host: &dyn Exchange) {
+        if let Some(metric) = self.metric {
+            host.count(metric, 1);
+        }
+        let headers: Vec<(&str, &str)> = self.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        host.respond(self.status, &headers, &self.body);
     }
 
     pub(super) fn unidentified() -> Self {

@@ -1,79 +1,8 @@
-use std::cell::Cell;
-use std::collections::BTreeMap;
-
 use kinference_protocol::v1::{self, control_message::Message};
 
 use super::*;
 use crate::config::PluginConfig;
-use crate::host::{Host, Origin};
-
-/// A proxy that has one request, and keeps what is done to it.
-#[derive(Default)]
-struct Fake {
-    headers: RefCell<BTreeMap<String, String>>,
-    body: RefCell<Option<Vec<u8>>>,
-    status: Cell<u16>,
-}
-
-impl Fake {
-    fn post(body: Option<&[u8]>) -> Self {
-        let fake = Self { body: RefCell::new(body.map(<[u8]>::to_vec)), ..Self::default() };
-        fake.set_request_header(":path", "/v1/completions");
-        fake.set_request_header(":method", "POST");
-        fake
-    }
-}
-
-impl Host for Fake {
-    fn now(&self) -> Duration {
-        Duration::from_secs(1_790_000_000)
-    }
-    fn count(&self, _: Metric, _: u64) {}
-    fn record(&self, _: Metric, _: u64) {}
-    fn log(&self, _: Severity, _: &str) {}
-    fn tick_every(&self, _: Duration) {}
-    fn shared(&self, _: &str) -> Option<(Vec<u8>, u32)> {
-        None
-    }
-    fn share(&self, _: &str, _: &[u8], _: u32) -> bool {
-        true
-    }
-}
-
-impl Exchange for Fake {
-    fn request_header(&self, name: &str) -> Option<Vec<u8>> {
-        self.headers.borrow().get(name).map(|value| value.clone().into_bytes())
-    }
-    fn set_request_header(&self, name: &str, value: &str) {
-        self.headers.borrow_mut().insert(name.to_owned(), value.to_owned());
-    }
-    fn remove_request_header(&self, name: &str) {
-        self.headers.borrow_mut().remove(name);
-    }
-    fn request_body(&self, length: usize) -> Option<Vec<u8>> {
-        self.body.borrow().as_ref().map(|body| body[..length].to_vec())
-    }
-    fn replace_request_body(&self, length: usize, body: &[u8]) {
-        assert_eq!(self.body.borrow().as_ref().map(Vec::len), Some(length));
-        self.body.replace(Some(body.to_vec()));
-    }
-    fn respond(&self, status: u16, _: &[(&str, &str)], _: &[u8]) {
-        self.status.set(status);
-    }
-    fn response_header(&self, _: &str) -> Option<Vec<u8>> {
-        None
-    }
-    fn set_response_header(&self, _: &str, _: &str) {}
-    fn response_body(&self, _: usize, _: usize) -> Option<Vec<u8>> {
-        None
-    }
-    fn origin(&self) -> Origin {
-        Origin::default()
-    }
-    fn upstream_broke(&self) -> bool {
-        false
-    }
-}
+use crate::fake::Fake;
 
 #[test]
 fn another_name_of_the_model_is_the_only_change_to_a_body() {
@@ -97,7 +26,7 @@ fn gateway(mode: v1::FailureMode) -> Gateway {
     let config = v1::Config { backend: Some(backend), ..v1::Config::default() };
     let sections = v1::Sections { config: Some(config), ..v1::Sections::default() };
     let part = v1::SnapshotPart { epoch: 1, last: true, sections: Some(sections), ..v1::SnapshotPart::default() };
-    let mut gateway = Gateway::new(PluginConfig::default());
+    let mut gateway = Gateway::new(PluginConfig::default(), Rc::default());
     gateway.replica.apply(v1::ControlMessage { message: Some(Message::Snapshot(part)) }).unwrap();
     gateway
 }

@@ -19,7 +19,11 @@ pub enum Metric {
     RejectedTooLarge,
     /// Requests refused with 503: no worker of the model, or nothing to decide with (failure mode Closed).
     RejectedUnavailable,
-    /// Workers that the proxy could not reach.
+    /// Requests that were sent to a provider, in the first place.
+    ProviderDecisions,
+    /// Requests that a provider's side of the filter refused, and answers of providers that it kept from clients.
+    ProviderRefused,
+    /// Workers that the proxy could not reach, and providers that failed.
     ConnectFailures,
     /// Full snapshots that took force.
     SnapshotsApplied,
@@ -60,7 +64,7 @@ pub enum Kind {
 
 impl Metric {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::Decisions,
         Self::Undecided,
         Self::RejectedInvalid,
@@ -69,6 +73,8 @@ impl Metric {
         Self::RejectedPolicy,
         Self::RejectedTooLarge,
         Self::RejectedUnavailable,
+        Self::ProviderDecisions,
+        Self::ProviderRefused,
         Self::ConnectFailures,
         Self::SnapshotsApplied,
         Self::DeltasApplied,
@@ -96,6 +102,8 @@ impl Metric {
             Self::RejectedPolicy => "kinference_filter_rejected_policy",
             Self::RejectedTooLarge => "kinference_filter_rejected_too_large",
             Self::RejectedUnavailable => "kinference_filter_rejected_unavailable",
+            Self::ProviderDecisions => "kinference_filter_provider_decisions",
+            Self::ProviderRefused => "kinference_filter_provider_refused",
             Self::ConnectFailures => "kinference_filter_connect_failures",
             Self::SnapshotsApplied => "kinference_filter_snapshots_applied",
             Self::DeltasApplied => "kinference_filter_deltas_applied",

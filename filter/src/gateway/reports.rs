@@ -1,6 +1,7 @@
 //! Reports that wait to be sent.
 
 use kinference_protocol::v1;
+use kinference_routing::decide::Destination;
 
 /// Most reports that wait; more are dropped and counted. Some 100 bytes each.
 const CAPACITY: usize = 4096;
@@ -18,8 +19,13 @@ pub struct Outbox {
 
 impl Outbox {
     /// Adds a report; drops it when there is no room. True when it was kept.
-    pub fn push(&mut self, request: u64, worker: Option<u32>, event: v1::report::Event) -> bool {
-        let mut report = v1::Report { request, worker, event: Some(event) };
+    pub fn push(&mut self, request: u64, place: Option<&Destination>, event: v1::report::Event) -> bool {
+        let mut report = v1::Report { request, event: Some(event), ..v1::Report::default() };
+        match place {
+            Some(Destination::Worker(id)) => report.worker = Some(*id),
+            Some(Destination::Provider(route)) => report.provider.clone_from(&route.name),
+            None => {}
+        }
         if self.batch.reports.len() >= CAPACITY {
             self.batch.dropped += 1;
             return false;
@@ -63,7 +69,7 @@ mod tests {
         let mut outbox = Outbox::default();
         assert!(outbox.is_empty());
         for i in 0..CAPACITY as u64 + 5 {
-            assert_eq!(outbox.push(i, Some(1), started(0)), i < CAPACITY as u64);
+            assert_eq!(outbox.push(i, Some(&Destination::Worker(1)), started(0)), i < CAPACITY as u64);
         }
         let batch = outbox.take();
         assert_eq!((batch.reports.len(), batch.dropped), (CAPACITY, 5));
@@ -76,7 +82,7 @@ mod tests {
     fn hashes_are_bounded() {
         let mut outbox = Outbox::default();
         for i in 0..1000 {
-            outbox.push(i, Some(1), started(10_000));
+            outbox.push(i, Some(&Destination::Worker(1)), started(10_000));
         }
         let lengths: Vec<usize> = outbox
             .take()

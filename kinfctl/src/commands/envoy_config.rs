@@ -1,6 +1,7 @@
 //! `kinfctl envoy-config`.
 
 mod control_tls;
+mod providers;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ const EXAMPLES: &str = "Examples:
   kinfctl envoy-config --wasm kinference_filter.wasm > envoy.yaml && envoy -c envoy.yaml --concurrency 2
   kinfctl envoy-config --wasm kinference_filter.wasm --control control.kinference.svc:18100 \\
     --control-ca ca.crt --control-cert tls.crt --control-key tls.key --control-secrets /etc/envoy   # mutual TLS
+  kinfctl envoy-config --wasm kinference_filter.wasm config/          # with the ways to the providers of those files
   kinfctl envoy-config --balancing random > baseline.yaml     # the same Envoy without the filter";
 
 /// What Envoy buffers beyond the largest body that is let through, so that the filter sees a larger one and can answer
@@ -31,6 +33,13 @@ const BUFFER_MARGIN: u64 = 1 << 20;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
+    /// Files and folders of resources: the providers of the GatewayBackend get listeners and clusters. Run it again when
+    /// a provider is added or moves; until then the filter passes over it.
+    #[arg(value_name = "FILES")]
+    paths: Vec<PathBuf>,
+    /// Certificates of the authorities that providers' certificates are checked against, on Envoy's machine.
+    #[arg(long, value_name = "FILE", default_value = "/etc/ssl/certs/ca-certificates.crt")]
+    provider_ca: PathBuf,
     /// The control service's gRPC address.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:18100")]
     control: Authority,
@@ -114,10 +123,16 @@ fn render(args: &Args, control_tls: &control_tls::Rendered) -> Result<String> {
     if args.node_id.trim().is_empty() {
         bail!("--node-id is empty; name this proxy");
     }
+    let providers = match args.balancing {
+        Balancing::Kinference => providers::from_files(&args.paths, &args.gateway_backend)?,
+        Balancing::Random | Balancing::RoundRobin => Vec::new(),
+    };
     let filter = match args.balancing {
-        Balancing::Kinference => filter(args)?,
+        Balancing::Kinference => gateway_filter(args, &providers)?,
         Balancing::Random | Balancing::RoundRobin => String::new(),
     };
+    let provider_filter = |configuration: &serde_json::Value| filter_part(args, "kinference_provider", configuration);
+    let extensions = if providers.is_empty() { "" } else { include_str!("envoy_config/internal_listeners.yaml") };
     let balancing = match args.balancing {
         Balancing::Kinference => include_str!("envoy_config/override_host.yaml"),
         Balancing::Random => include_str!("envoy_config/random.yaml"),
@@ -139,23 +154,40 @@ fn render(args: &Args, control_tls: &control_tls::Rendered) -> Result<String> {
             ("BUFFER_LIMIT", buffer.to_string()),
             // HTTP/2 windows cannot be smaller than the protocol's own.
             ("STREAM_WINDOW", buffer.max(65_535).to_string()),
+            ("LOCAL_REPLY", include_str!("envoy_config/local_reply.yaml").to_string()),
+            ("FORWARDING", include_str!("envoy_config/forwarding.yaml").to_string()),
+            ("PROVIDER_LISTENERS", providers::listeners(&providers, buffer, provider_filter)?),
+            ("PROVIDER_CLUSTERS", providers::clusters(&providers, &absolute("--provider-ca", &args.provider_ca)?)?),
+            ("BOOTSTRAP_EXTENSIONS", extensions.to_string()),
             ("FILTER", filter),
             ("BALANCING", balancing.to_string()),
         ],
     )
 }
 
-fn filter(args: &Args) -> Result<String> {
-    let Some(wasm) = &args.wasm else {
-        bail!("--wasm is missing: where is kinference_filter.wasm? (`cargo xtask build` makes it)");
-    };
-    let configuration = serde_json::json!({
+fn gateway_filter(args: &Args, providers: &[providers::Provider]) -> Result<String> {
+    let mut configuration = serde_json::json!({
         "gatewayBackend": plain_name(&args.gateway_backend),
         "controlCluster": "kinference_control",
     });
+    if !providers.is_empty() {
+        configuration["providers"] = providers.iter().map(|provider| provider.name.as_str()).collect();
+    }
+    filter_part(args, "kinference", &configuration)
+}
+
+/// The filter in a listener. All of them share one virtual machine in each worker thread.
+fn filter_part(args: &Args, root: &str, configuration: &serde_json::Value) -> Result<String> {
+    let Some(wasm) = &args.wasm else {
+        bail!("--wasm is missing: where is kinference_filter.wasm? (`cargo xtask build` makes it)");
+    };
     template::fill(
         include_str!("envoy_config/filter.yaml"),
-        &[("WASM", quoted(&absolute("--wasm", wasm)?)), ("CONFIGURATION", quoted(&configuration.to_string()))],
+        &[
+            ("ROOT", root.to_string()),
+            ("WASM", quoted(&absolute("--wasm", wasm)?)),
+            ("CONFIGURATION", quoted(&configuration.to_string())),
+        ],
     )
 }
 

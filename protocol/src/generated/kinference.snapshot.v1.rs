@@ -86,6 +86,9 @@ pub struct Report {
     /// The worker id of the snapshot; absent for a provider.
     #[prost(uint32, optional, tag = "2")]
     pub worker: ::core::option::Option<u32>,
+    /// Name of the provider; empty for a worker.
+    #[prost(string, tag = "6")]
+    pub provider: ::prost::alloc::string::String,
     #[prost(oneof = "report::Event", tags = "3, 4, 5")]
     pub event: ::core::option::Option<report::Event>,
 }
@@ -338,11 +341,12 @@ pub struct Pool {
 }
 /// An inference service outside.
 #[derive(Clone, PartialEq, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct Provider {
     /// Name as rules have it.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// The proxy's cluster that leads to it.
+    /// The proxy's internal listener and cluster that lead to it: both have this name.
     #[prost(string, tag = "2")]
     pub cluster: ::prost::alloc::string::String,
     /// Host of the endpoint, for the request's authority.

@@ -71,10 +71,7 @@ impl Candidate<'_> {
 
     pub(super) fn explain(&self, snapshot: &Snapshot, tier: usize) -> CandidateTrace {
         let (worker, name) = match self.place {
-            Place::Worker(worker) => {
-                let set = snapshot.config.sets.get(&worker.set).map_or("", |set| set.wire.name.as_str());
-                (Some(worker.id), format!("{set}/{}", worker.name))
-            }
+            Place::Worker(worker) => (Some(worker.id), snapshot.worker_name(worker)),
             Place::Provider { provider, .. } => (None, provider.name.clone()),
         };
         CandidateTrace {

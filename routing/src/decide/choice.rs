@@ -19,17 +19,17 @@ pub struct Decision {
 /// Where a request goes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
-    /// Workers or a provider.
-    pub destination: Destination,
-    /// What is expected of each worker in order, or of the provider.
-    pub expected: Vec<Expectation>,
-    /// The name that the destination knows the model by; the body's is replaced when it differs.
-    pub model: String,
+    /// Where it goes first.
+    pub first: Stop,
+    /// Where it goes, in order, when that fails before an answer began: with the first at most [`PLACES`], each at an
+    /// address of its own. After a worker come workers of the same set and rank; after a provider, providers and workers of its tier
+    /// and of those that follow.
+    pub next: Vec<Stop>,
     /// The rule that decided, when one did.
     pub rule: Option<String>,
     /// Estimated tokens of the prompt.
     pub prompt_tokens: u32,
-    /// Hashes of the prompt's chunks, first to last.
+    /// Hashes of the prompt's chunks, first to last; empty when a provider is first.
     pub chunks: Vec<u64>,
     /// How long the first worker may be believed to hold them without the engine's word, in milliseconds.
     pub believe_ms: u64,
@@ -37,11 +37,22 @@ pub struct Choice {
     pub routed: bool,
 }
 
-/// Workers or a provider.
+/// One of the places that a request may go to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stop {
+    /// The place.
+    pub destination: Destination,
+    /// The model that it answers with, as clients and rules name it. A worker knows it by that name too.
+    pub model: String,
+    /// What is expected of it.
+    pub expected: Expectation,
+}
+
+/// A worker or a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
-    /// Worker ids, best first, each at an address of its own; at most [`ALTERNATIVES`].
-    Workers(Vec<u32>),
+    /// Id of a worker.
+    Worker(u32),
     /// A provider.
     Provider(ProviderRoute),
 }
@@ -51,28 +62,48 @@ pub enum Destination {
 pub struct ProviderRoute {
     /// Its name.
     pub name: String,
-    /// The proxy's cluster.
+    /// The proxy's listener and cluster that lead to it.
     pub cluster: String,
-    /// Host for the request's authority.
-    pub authority: String,
-    /// Path before `/chat/completions`.
-    pub base_path: String,
+    /// The name that it knows the model by.
+    pub upstream_model: String,
 }
 
-impl Choice {
-    /// Worker ids, best first; none when a provider was chosen.
+impl Stop {
+    /// The worker's id; `None` for a provider.
     #[must_use]
-    pub fn workers(&self) -> &[u32] {
-        match &self.destination {
-            Destination::Workers(workers) => workers,
-            Destination::Provider(_) => &[],
+    pub fn worker(&self) -> Option<u32> {
+        match self.destination {
+            Destination::Worker(id) => Some(id),
+            Destination::Provider(_) => None,
         }
     }
 
-    /// What is expected of the first destination.
+    /// The provider; `None` for a worker.
     #[must_use]
-    pub fn first(&self) -> Expectation {
-        self.expected.first().copied().unwrap_or_default()
+    pub fn provider(&self) -> Option<&ProviderRoute> {
+        match &self.destination {
+            Destination::Worker(_) => None,
+            Destination::Provider(route) => Some(route),
+        }
+    }
+}
+
+impl Choice {
+    /// All places, in the order in which they are tried.
+    pub fn stops(&self) -> impl Iterator<Item = &Stop> {
+        std::iter::once(&self.first).chain(&self.next)
+    }
+
+    /// Worker ids, in the order in which they are tried.
+    #[must_use]
+    pub fn workers(&self) -> Vec<u32> {
+        self.stops().filter_map(Stop::worker).collect()
+    }
+
+    /// The name that the workers among the places know the model by, the same for all; `None` when there is none.
+    #[must_use]
+    pub fn served_model(&self) -> Option<&str> {
+        self.stops().find(|stop| stop.worker().is_some()).map(|stop| stop.model.as_str())
     }
 }
 
@@ -91,52 +122,50 @@ pub struct Expectation {
     pub predicted_ttft_ms: f32,
 }
 
-/// Most workers that a choice names: the best, and where to go when it cannot be reached.
-pub const ALTERNATIVES: usize = 3;
+/// Most places that a choice names: the best, and where to go when that fails.
+pub const PLACES: usize = 3;
 
 /// How long a prefix that was just sent is believed to be cached, until the engine's events say so themselves.
 const EVENTS_BELIEVE_MS: u64 = 3_000;
 
-/// The choice that a ranking stands for; `None` when nothing is left.
+/// The choice that places in their order stand for, the first of them from `gathered`; `None` when there is none.
 pub(super) fn of(
     snapshot: &Snapshot,
     gathered: &Gathered<'_>,
     ranked: &[&Candidate<'_>],
     rule: Option<String>,
 ) -> Option<Choice> {
-    let best = ranked.first()?;
+    let (best, next) = ranked.split_first()?;
     let prompt = best.prompt.and_then(|index| gathered.prompts.get(index));
-    let (destination, model, routed, believe_ms) = match best.place {
-        Place::Provider { provider, offer } => {
-            let route = ProviderRoute {
-                name: provider.name.clone(),
-                cluster: provider.cluster.clone(),
-                authority: provider.authority.clone(),
-                base_path: provider.base_path.clone(),
-            };
-            (Destination::Provider(route), offer.upstream_name.clone(), false, 0)
-        }
+    let (routed, believe_ms) = match best.place {
+        Place::Provider { .. } => (false, 0),
         Place::Worker(worker) => {
             let set = snapshot.config.sets.get(&worker.set);
             let routed = set.is_some_and(|set| set.wire.prefix_mode() == v1::PrefixMode::Routed);
-            let believe_ms = set.filter(|_| routed).map_or(EVENTS_BELIEVE_MS, |set| set.wire.routed_ttl_ms);
-            let ids = ranked.iter().filter_map(|candidate| match candidate.place {
-                Place::Worker(worker) => Some(worker.id),
-                Place::Provider { .. } => None,
-            });
-            (Destination::Workers(ids.collect()), best.model.clone(), routed, believe_ms)
+            (routed, set.filter(|_| routed).map_or(EVENTS_BELIEVE_MS, |set| set.wire.routed_ttl_ms))
         }
     };
     Some(Choice {
-        destination,
-        expected: ranked.iter().map(|candidate| candidate.expectation()).collect(),
-        model,
+        first: stop(best),
+        next: next.iter().copied().map(stop).collect(),
         rule,
         prompt_tokens: best.cached_tokens + best.uncached_tokens,
         chunks: prompt.map(|prompt| prompt.chunks.clone()).unwrap_or_default(),
         believe_ms,
         routed,
     })
+}
+
+fn stop(candidate: &Candidate<'_>) -> Stop {
+    let destination = match candidate.place {
+        Place::Worker(worker) => Destination::Worker(worker.id),
+        Place::Provider { provider, offer } => Destination::Provider(ProviderRoute {
+            name: provider.name.clone(),
+            cluster: provider.cluster.clone(),
+            upstream_model: offer.upstream_name.clone(),
+        }),
+    };
+    Stop { destination, model: candidate.model.clone(), expected: candidate.expectation() }
 }
 
 /// Why a request goes nowhere.

@@ -3,7 +3,7 @@
 use kinference_protocol::v1::Objective;
 
 use super::candidates::{Candidate, Gathered, Place};
-use super::choice::ALTERNATIVES;
+use super::choice::PLACES;
 use crate::policy::Verdict;
 use crate::prefix::hash_chunk;
 use crate::trace::CandidateStanding;
@@ -12,23 +12,24 @@ use crate::trace::CandidateStanding;
 const TIE_PART: f32 = 0.05;
 const TIE_MS: f32 = 1.0;
 
-/// The best of the candidates that `keep` keeps, and where to go when it cannot be reached.
+/// Appends to the places so far the best of the candidates that `keep` keeps, and where to go when that fails.
 ///
 /// Those of the best standing come first, among them the ones that the objective prefers; ties are broken by the hash of
 /// the prompt's beginning (rendezvous hashing), so that many proxies agree on the worker of a new prefix and different
 /// prefixes spread. A stale snapshot leaves the hash alone.
-pub(super) fn best<'c, 's>(
+pub(super) fn append<'c, 's>(
+    places: &mut Vec<&'c Candidate<'s>>,
     gathered: &'c Gathered<'s>,
     verdict: &Verdict<'_>,
     stale: bool,
     keep: &dyn Fn(&Candidate<'s>) -> bool,
-) -> Vec<&'c Candidate<'s>> {
+) {
     let kept: Vec<&Candidate<'s>> = gathered
         .candidates
         .iter()
         .filter(|candidate| candidate.standing != CandidateStanding::Unready && keep(candidate))
         .collect();
-    let Some(standing) = kept.iter().map(|candidate| candidate.standing).min() else { return Vec::new() };
+    let Some(standing) = kept.iter().map(|candidate| candidate.standing).min() else { return };
     let affinity = gathered.prompts.first().map_or(0, |prompt| prompt.affinity);
     let fastest = kept
         .iter()
@@ -59,7 +60,14 @@ pub(super) fn best<'c, 's>(
         let preference = a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1));
         standing_a.cmp(standing_b).then(preference).then(hash_b.cmp(hash_a))
     });
-    alternatives(keyed.into_iter().map(|(.., candidate)| candidate))
+    for (.., candidate) in keyed {
+        if places.len() == PLACES {
+            return;
+        }
+        if fits(places, candidate) {
+            places.push(candidate);
+        }
+    }
 }
 
 fn weight(candidate: &Candidate<'_>, affinity: u64) -> u64 {
@@ -69,29 +77,27 @@ fn weight(candidate: &Candidate<'_>, affinity: u64) -> u64 {
     }
 }
 
-/// The first candidate, and others that a retry of the same request can go to.
-fn alternatives<'c, 's: 'c>(sorted: impl Iterator<Item = &'c Candidate<'s>>) -> Vec<&'c Candidate<'s>> {
-    let mut chosen: Vec<&Candidate<'_>> = Vec::with_capacity(ALTERNATIVES);
-    for candidate in sorted {
-        let fits = chosen.first().is_none_or(|best| match (&best.place, &candidate.place) {
-            // The headers and the body go along, so an alternative must be at another address with the same rank and
-            // model.
-            (Place::Worker(best), Place::Worker(worker)) => {
-                best.set == worker.set
-                    && best.rank == worker.rank
-                    && chosen.iter().all(|other| match other.place {
-                        Place::Worker(other) => other.address != worker.address,
-                        Place::Provider { .. } => true,
-                    })
+/// A retry of a request that went to these places can go to the candidate.
+fn fits(places: &[&Candidate<'_>], candidate: &Candidate<'_>) -> bool {
+    match candidate.place {
+        // What a provider gets is made for it on the way out. But a request leaves the cluster only by choice, never
+        // because a worker broke down.
+        Place::Provider { provider, .. } => {
+            let other = |place: &&Candidate<'_>| match place.place {
+                Place::Provider { provider: other, .. } => other.name != provider.name,
+                Place::Worker(_) => true,
+            };
+            places.first().is_none_or(|first| matches!(first.place, Place::Provider { .. })) && places.iter().all(other)
+        }
+        // The headers and the body go along, so it must be at another address with the same rank and model.
+        Place::Worker(worker) => places.iter().all(|place| match place.place {
+            Place::Worker(other) => {
+                other.set == worker.set
+                    && other.rank == worker.rank
+                    && place.model == candidate.model
+                    && other.address != worker.address
             }
-            _ => false,
-        });
-        if fits {
-            chosen.push(candidate);
-        }
-        if chosen.len() == ALTERNATIVES {
-            break;
-        }
+            Place::Provider { .. } => true,
+        }),
     }
-    chosen
 }

@@ -124,7 +124,7 @@ fn the_longest_cached_prefix_wins_among_idle_workers() {
     let decision = world.decide(&Ledger::default(), "m", &text);
     let choice = decision.result.as_ref().unwrap();
     assert_eq!(choice.workers()[0], 70);
-    assert_eq!((choice.first().cached_tokens, choice.prompt_tokens), (1440, 1600));
+    assert_eq!((choice.first.expected.cached_tokens, choice.prompt_tokens), (1440, 1600));
     assert_eq!(choice.workers().len(), 3);
     let trace = decision.trace.unwrap();
     assert_eq!(
@@ -140,7 +140,7 @@ fn a_hole_in_a_chain_ends_it() {
     let mut world = World::new(&[(1, "m")], &[(0, 1)]).holds(1, &[0], &text, 10);
     world.prefix.pages[0].workers[3] = 0;
     let choice = world.decide(&Ledger::default(), "m", &text).result.unwrap();
-    assert_eq!(choice.first().cached_tokens, 48);
+    assert_eq!(choice.first.expected.cached_tokens, 48);
 }
 
 #[test]
@@ -148,7 +148,10 @@ fn a_wholly_cached_prompt_still_computes_its_last_block() {
     let text = prompt("a", 640);
     let world = World::new(&[(1, "m")], &[(0, 1)]).holds(1, &[0], &text, 10);
     let choice = world.decide(&Ledger::default(), "m", &text).result.unwrap();
-    assert_eq!((choice.prompt_tokens, choice.first().cached_tokens, choice.first().uncached_tokens), (160, 144, 16));
+    assert_eq!(
+        (choice.prompt_tokens, choice.first.expected.cached_tokens, choice.first.expected.uncached_tokens),
+        (160, 144, 16)
+    );
 }
 
 #[test]
@@ -182,7 +185,7 @@ fn a_burst_neither_herds_nor_scatters() {
     for i in 0..40 {
         let choice = world.decide(&ledger, "m", &prompt(&format!("p{i}"), 4000)).result.unwrap();
         counts[choice.workers()[0] as usize] += 1;
-        tickets.push(ledger.sent(choice.workers()[0], choice.first().uncached_tokens));
+        tickets.push(ledger.sent(choice.workers()[0], choice.first.expected.uncached_tokens));
     }
     assert_eq!(counts, [10; 4]);
 
@@ -193,7 +196,7 @@ fn a_burst_neither_herds_nor_scatters() {
         let choice = world.decide(&ledger, "m", &format!("{shared}{i}")).result.unwrap();
         workers.insert(choice.workers()[0]);
         ledger.prefix_sent(choice.workers()[0], &choice.chunks, 1000 + choice.believe_ms);
-        tickets.push(ledger.sent(choice.workers()[0], choice.first().uncached_tokens));
+        tickets.push(ledger.sent(choice.workers()[0], choice.first.expected.uncached_tokens));
     }
     assert!(workers.len() <= 2, "a shared prefix went to {workers:?}");
 }
@@ -256,7 +259,7 @@ fn a_stale_snapshot_hashes_prompts_over_healthy_workers() {
             choice.workers(),
             world.ask(&Ledger::default(), "m", &(text + " more"), stale).result.unwrap().workers()
         );
-        assert_eq!(choice.first().cached_tokens, 0);
+        assert_eq!(choice.first.expected.cached_tokens, 0);
         seen.insert(choice.workers()[0]);
     }
     assert_eq!(seen.len(), 3);
@@ -267,17 +270,17 @@ fn salts_adapters_and_likenesses_share_nothing() {
     let text = prompt("a", 6400);
     let mut world = World::new(&[(1, "m")], &[(0, 1), (1, 1)]).holds(1, &[0], &text, 100);
     world.sets[0].adapters.push("lora".into());
-    assert!(world.decide(&Ledger::default(), "m", &text).result.unwrap().first().cached_tokens > 0);
-    assert_eq!(world.decide(&Ledger::default(), "lora", &text).result.unwrap().first().cached_tokens, 0);
+    assert!(world.decide(&Ledger::default(), "m", &text).result.unwrap().first.expected.cached_tokens > 0);
+    assert_eq!(world.decide(&Ledger::default(), "lora", &text).result.unwrap().first.expected.cached_tokens, 0);
     let body = serde_json::json!({"model": "m", "prompt": text, "cache_salt": "s"}).to_string();
     let request = parse(Endpoint::Completions, body.as_bytes()).unwrap();
     let ask = asked(&request, &body);
     let salted = decide(world.replica().current().unwrap(), &Ledger::default(), &ask);
-    assert_eq!(salted.result.unwrap().first().cached_tokens, 0);
+    assert_eq!(salted.result.unwrap().first.expected.cached_tokens, 0);
     assert!(salted.trace.is_none());
     world.sets[0].prefix_mode = v1::PrefixMode::Routed.into();
     let routed = world.decide(&Ledger::default(), "m", &text).result.unwrap();
-    assert_eq!((routed.first().cached_tokens, routed.routed, routed.believe_ms), (0, true, 60_000));
+    assert_eq!((routed.first.expected.cached_tokens, routed.routed, routed.believe_ms), (0, true, 60_000));
 }
 
 #[test]

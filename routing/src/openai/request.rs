@@ -34,6 +34,16 @@ impl Endpoint {
             _ => None,
         }
     }
+
+    /// The path after the API's base path.
+    #[must_use]
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "/chat/completions",
+            Self::Completions => "/completions",
+            Self::Embeddings => "/embeddings",
+        }
+    }
 }
 
 /// A request, borrowed from its body where possible.

@@ -1,6 +1,6 @@
 //! Applying messages: whole or not at all (S2), deltas only on what they build on (S1).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kinference_protocol::v1;
 use kinference_protocol::v1::control_message::Message;
@@ -100,6 +100,8 @@ pub struct Changes {
 pub struct Replica {
     current: Option<Snapshot>,
     arriving: Option<Arriving>,
+    /// Clusters of the providers that can be reached from here; absent: all.
+    reach: Option<BTreeSet<String>>,
 }
 
 #[derive(Debug)]
@@ -109,6 +111,12 @@ struct Arriving {
 }
 
 impl Replica {
+    /// One that takes providers for ready only where their cluster is among these.
+    #[must_use]
+    pub fn reaching(clusters: impl IntoIterator<Item = String>) -> Self {
+        Self { reach: Some(clusters.into_iter().collect()), ..Self::default() }
+    }
+
     /// The snapshot in force.
     #[must_use]
     pub fn current(&self) -> Option<&Snapshot> {
@@ -155,10 +163,20 @@ impl Replica {
         Err(ApplyError::Gap { epoch: held_epoch, sequence: held, got_epoch: epoch, got_sequence: sequence })
     }
 
+    fn compile(&self, config: &v1::Config) -> Result<Config, ApplyError> {
+        let mut config = Config::compile(config)?;
+        if let Some(reach) = &self.reach {
+            for provider in &mut config.rules.providers {
+                provider.ready &= reach.contains(&provider.cluster);
+            }
+        }
+        Ok(config)
+    }
+
     fn part(&mut self, part: &v1::SnapshotPart) -> Result<Outcome, ApplyError> {
         let sections = part.sections.as_ref().ok_or(ApplyError::Missing("sections"))?;
         if part.part == 0 {
-            let config = Config::compile(sections.config.as_ref().ok_or(ApplyError::Missing("config"))?)?;
+            let config = self.compile(sections.config.as_ref().ok_or(ApplyError::Missing("config"))?)?;
             let snapshot = Snapshot {
                 epoch: part.epoch,
                 sequence: part.sequence,
@@ -187,16 +205,12 @@ impl Replica {
 
     fn delta(&mut self, delta: &v1::Delta) -> Result<Outcome, ApplyError> {
         self.expect(delta.epoch, delta.sequence, 1)?;
-        let Some(current) = self.current.as_mut() else { return Err(ApplyError::Missing("snapshot")) };
         let sections = delta.sections.as_ref().ok_or(ApplyError::Missing("sections"))?;
-        let config = match &sections.config {
-            None => None,
-            Some(wire) => {
-                let config = Config::compile(wire)?;
-                frozen(&current.config, &config)?;
-                Some(config)
-            }
-        };
+        let config = sections.config.as_ref().map(|wire| self.compile(wire)).transpose()?;
+        let Some(current) = self.current.as_mut() else { return Err(ApplyError::Missing("snapshot")) };
+        if let Some(new) = &config {
+            frozen(&current.config, new)?;
+        }
         if let Some(new) = &config {
             let with_new = |worker: &Worker| new.sets.contains_key(&worker.set);
             let removed = sections.workers.as_ref().map(|workers| workers.removed.as_slice()).unwrap_or_default();

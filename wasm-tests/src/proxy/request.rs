@@ -5,8 +5,8 @@ use crate::http::{Forwarded, Headers};
 
 /// What the filter wants of the proxy.
 const CONTINUE: u32 = 0;
-/// Attempts of a request, as the route's retry policy allows.
-const ATTEMPTS: u32 = 4;
+/// Retries of a request, as the route's policy allows when no header says otherwise.
+const RETRIES: usize = 3;
 
 impl Proxy {
     /// The client's headers arrive; `end` when there is no body.
@@ -94,16 +94,29 @@ impl Proxy {
         }
     }
 
-    /// Picks a host as the override_host policy does: the header's hosts in their order, unknown ones skipped, then any
-    /// other; one that refuses connections costs an attempt.
+    /// Picks a host as the override_host policy does: the header's hosts in their order, unknown ones skipped; only what
+    /// is marked as undecided, on a route chosen for it, goes to any worker. One that refuses connections costs an attempt.
     fn connect(&mut self, exchange: Exchange) {
         let hosts = self.process.borrow().hosts.clone();
         let state = self.vms[exchange.vm].exchange(exchange.context);
+        if let Some(listener) = &state.listener {
+            // It leads to one cluster of the same name.
+            let forwarded =
+                Forwarded { address: listener.clone(), headers: state.request.clone(), ..Forwarded::default() };
+            state.forwarded = Some(forwarded);
+            return;
+        }
         let wanted = state.request.text("x-gateway-destination-endpoint").unwrap_or_default();
         let wanted = wanted.split(',').map(str::to_owned).filter(|host| hosts.contains_key(host));
         let mut order: Vec<String> = wanted.collect();
-        order.extend(hosts.keys().filter(|host| !order.contains(host)).cloned().collect::<Vec<_>>());
-        for host in order.into_iter().take(ATTEMPTS as usize) {
+        if state.route_fresh && state.request.get("x-kinference-undecided").is_some() {
+            order.extend(hosts.keys().filter(|host| !host.starts_with("envoy://")).cloned());
+        }
+        let retries = state.request.text("x-envoy-max-retries").and_then(|retries| retries.parse().ok());
+        for name in ["x-envoy-max-retries", "x-envoy-retry-on", "x-envoy-retriable-status-codes"] {
+            state.request.remove(name);
+        }
+        for host in order.into_iter().take(retries.unwrap_or(RETRIES) + 1) {
             state.attempts += 1;
             state.address.clone_from(&host);
             if hosts.get(&host) == Some(&true) {

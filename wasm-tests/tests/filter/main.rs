@@ -7,6 +7,7 @@ mod decisions;
 mod peers;
 mod plugin;
 mod policies;
+mod providers;
 mod requests;
 mod snapshots;
 mod streams;
@@ -20,7 +21,11 @@ const SETTLE_MS: u64 = 100;
 
 /// A proxy whose VMs are connected to the control service and hold nothing yet.
 fn connected(fleet: &Fleet, vms: usize) -> Proxy {
-    let mut proxy = Proxy::start(Options { vms, hosts: fleet.hosts(), ..Options::default() }).unwrap().unwrap();
+    connected_as(Options { vms, hosts: fleet.hosts(), ..Options::default() })
+}
+
+fn connected_as(options: Options) -> Proxy {
+    let mut proxy = Proxy::start(options).unwrap().unwrap();
     proxy.advance(SETTLE_MS);
     proxy
 }
@@ -32,7 +37,13 @@ fn serving(fleet: &Fleet) -> Proxy {
 
 /// The same with several VMs.
 fn serving_with(fleet: &Fleet, vms: usize) -> Proxy {
-    let mut proxy = connected(fleet, vms);
+    serving_as(fleet, Options { vms, hosts: fleet.hosts(), ..Options::default() })
+}
+
+/// The same, configured otherwise.
+fn serving_as(fleet: &Fleet, options: Options) -> Proxy {
+    let vms = options.vms;
+    let mut proxy = connected_as(options);
     assert!(proxy.push_all(&[fleet.full()]), "a VM has no stream");
     for vm in 0..vms {
         proxy.take_said(vm);

@@ -24,7 +24,7 @@ fn a_bad_edit_keeps_the_last_good_state_and_says_so() {
     world.tick();
     assert_eq!(world.replica.position(), before);
     assert_eq!(world.fleet.readiness(), Ok(()));
-    assert_eq!(world.fleet.endpoints().unwrap()[BACKEND].len(), 2);
+    assert_eq!(world.fleet.endpoints().unwrap()[BACKEND].workers.len(), 2);
     let status = world.fleet.status(world.now);
     assert!(!status.config.valid && status.config.in_force);
     assert_eq!(status.config.problems, ["broken"]);
@@ -98,7 +98,7 @@ fn backends_see_their_own_worker_sets() {
     );
     assert_eq!(world.snapshot().workers.len(), 1);
     let endpoints = world.fleet.endpoints().unwrap();
-    assert_eq!((endpoints[BACKEND].len(), endpoints["default/other"].len()), (1, 2));
+    assert_eq!((endpoints[BACKEND].workers.len(), endpoints["default/other"].workers.len()), (1, 2));
     let targets = world.fleet.targets();
     assert_eq!(targets.len(), 2, "a set of two backends is scraped once");
     world.configure(&(set("qwen", "a", "") + &backend("main", "qwen", "")));

@@ -84,7 +84,7 @@ fn requests_are_counted_for_the_tenants_of_the_configuration_only() {
         world.report(1, request as u64, a, started(tenant));
     }
     // Sent to a provider.
-    let report = v1::Report { request: 9, worker: None, event: Some(started("web")) };
+    let report = v1::Report { request: 9, event: Some(started("web")), ..Default::default() };
     world.input(Input::Reports { stream: 1, reports: v1::Reports { reports: vec![report], dropped: 0 } });
     let count = |world: &World, tenant: &str| {
         let text = world.fleet.metrics.text();

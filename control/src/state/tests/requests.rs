@@ -87,7 +87,7 @@ fn reports_of_unknown_streams_workers_and_requests_do_nothing() {
     world.report(1, 1, 4000, started(1000, 0));
     world.report(1, 77, a, first(10));
     world.report(1, 77, a, finished(10));
-    let nothing = v1::Report { request: 5, worker: Some(a), event: None };
+    let nothing = v1::Report { request: 5, worker: Some(a), ..Default::default() };
     world.input(Input::Reports { stream: 1, reports: v1::Reports { reports: vec![nothing], dropped: 3 } });
     assert_eq!(load(&mut world, "a"), (0, 0));
     assert!(world.fleet.metrics.text().contains("kinference_reports_dropped_total 3"));

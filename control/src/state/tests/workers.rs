@@ -83,7 +83,7 @@ fn a_sleeping_worker_is_not_used_and_stays_listed() {
     world.scrape("default/qwen", "10.0.0.1:8000", Ok(asleep));
     world.tick();
     assert_eq!(world.worker("default/qwen", "a").state, WorkerState::Unready);
-    assert_eq!(world.fleet.endpoints().unwrap()[BACKEND].len(), 2);
+    assert_eq!(world.fleet.endpoints().unwrap()[BACKEND].workers.len(), 2);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn every_rank_is_a_worker_and_the_process_is_scraped_once() {
     assert_eq!(second.load.unwrap().running_requests, 5.0);
     world.pass(1000);
     assert_eq!(world.snapshot().config.sets.values().next().unwrap().wire.block_tokens, 32);
-    assert_eq!(world.fleet.endpoints().unwrap()[BACKEND].len(), 1);
+    assert_eq!(world.fleet.endpoints().unwrap()[BACKEND].workers.len(), 1);
     assert_eq!(world.fleet.checks(world.now).len(), 1, "a process is asked once");
 }
 

@@ -96,15 +96,24 @@ impl Fleet {
 
     fn place(&self, model: &str, tags: &[&str]) -> String {
         match self.decide("t", model, tags).result {
-            Ok(choice) => match choice.destination {
-                Destination::Workers(workers) => {
-                    format!("{} on {}", choice.model, if workers[0] < 64 { "big" } else { "small" })
-                }
-                Destination::Provider(route) => format!("{} on {}", choice.model, route.name),
-            },
+            Ok(choice) => on(&choice.first),
             Err(rejection) => rejection.status().to_string(),
         }
     }
+}
+
+fn on(stop: &Stop) -> String {
+    let place = match &stop.destination {
+        Destination::Worker(worker) => {
+            if *worker < 64 {
+                "big"
+            } else {
+                "small"
+            }
+        }
+        Destination::Provider(route) => &route.name,
+    };
+    format!("{} on {place}", stop.model)
 }
 
 fn rule(name: &str) -> v1::Rule {
@@ -303,9 +312,9 @@ fn tenants_use_only_their_models_whatever_rules_offer() {
     let status = |fleet: &Fleet, tenant: &str, model: &str| {
         fleet.decide(tenant, model, &[]).result.map_err(|rejection| rejection.status())
     };
-    assert_eq!(status(&fleet, "interns", "big").unwrap().model, "small");
+    assert_eq!(status(&fleet, "interns", "big").unwrap().first.model, "small");
     assert_eq!(status(&fleet, "interns", "standard").unwrap_err(), 403);
-    assert_eq!(status(&fleet, "web", "standard").unwrap().model, "big");
+    assert_eq!(status(&fleet, "web", "standard").unwrap().first.model, "big");
     assert_eq!(status(&fleet, "web", "big").unwrap_err(), 403);
     fleet.unready = vec![64, 65];
     assert_eq!(status(&fleet, "interns", "big").unwrap_err(), 503);
@@ -411,15 +420,16 @@ proptest! {
             }
             let Ok(choice) = &decision.result else { continue };
             for require in matching.iter().filter_map(|rule| rule.require.as_ref()) {
-                match &choice.destination {
-                    Destination::Provider(route) => {
-                        prop_assert!(require.locality != Some(v1::Locality::Local.into()));
-                        prop_assert!(require.providers.as_ref().is_none_or(|allowed| allowed.names.contains(&route.name)));
-                        prop_assert!(route.name != "down");
-                    }
-                    Destination::Workers(workers) => {
-                        prop_assert!(require.locality != Some(v1::Locality::External.into()));
-                        for worker in workers {
+                for stop in choice.stops() {
+                    match &stop.destination {
+                        Destination::Provider(route) => {
+                            let allowed = require.providers.as_ref();
+                            prop_assert!(require.locality != Some(v1::Locality::Local.into()));
+                            prop_assert!(allowed.is_none_or(|allowed| allowed.names.contains(&route.name)));
+                            prop_assert!(route.name != "down");
+                        }
+                        Destination::Worker(worker) => {
+                            prop_assert!(require.locality != Some(v1::Locality::External.into()));
                             prop_assert!(!unready.contains(worker));
                             prop_assert!(require.pools.is_none() || *worker >= 64);
                         }
