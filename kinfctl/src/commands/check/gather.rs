@@ -94,6 +94,12 @@ pub(super) async fn cluster(client: Client, namespace: Option<&str>) -> Cluster 
     let deployments: Api<Deployment> = Api::all(client.clone());
     cluster.deployments = list(&deployments, CHART).await;
     for definition in kinference_api::crds::definitions() {
+        let installed =
+            cluster.definitions.as_ref().map(|all| all.iter().any(|one| one.metadata.name == definition.metadata.name));
+        if installed == Ok(false) {
+            // Told already.
+            continue;
+        }
         let names = definition.spec.names;
         let kind = GroupVersionKind::gvk(kinference_api::GROUP, kinference_api::VERSION, &names.kind);
         let api = dynamic(&client, ApiResource::from_gvk_with_plural(&kind, &names.plural), namespace);
