@@ -2,6 +2,7 @@
 
 mod commands;
 mod http;
+mod live;
 mod outcome;
 mod paint;
 mod scene;

@@ -12,7 +12,7 @@ use kinference_routing::decide::{Ask, Caller, Prompted};
 use kinference_routing::ledger::Ledger;
 use kinference_routing::prefix::PAGE_WORKERS;
 use kinference_routing::signals::{self, History, Sample};
-use kinference_routing::snapshot::Replica;
+use kinference_routing::snapshot::{Replica, Snapshot};
 use kinference_routing::ttft::LatencyModel;
 use kinference_routing::{Decision, decide};
 
@@ -93,32 +93,45 @@ impl Scene {
 
     /// What becomes of a request.
     pub(crate) fn play(&self, request: &TestRequest) -> Outcome {
-        let tenancy = self.config.tenancy.clone().unwrap_or_default();
+        let deny = self.config.tenancy.as_ref().is_some_and(|tenancy| tenancy.deny_unidentified);
         let tenant = match request.tenant.as_deref() {
-            Some("") if tenancy.deny_unidentified => return Outcome::unidentified(),
             // Where every request must have a tenant, one that a test does not name is one of no consequence.
-            None if tenancy.deny_unidentified => "",
-            None | Some("") => ANONYMOUS,
-            Some(tenant) => tenant,
+            None if deny => Some(""),
+            None => tenant(deny, ""),
+            Some(name) => tenant(deny, name),
         };
-        let tags: Vec<&str> = request.tags.iter().map(String::as_str).collect();
+        let Some(tenant) = tenant else { return Outcome::unidentified() };
         let prompt_tokens = request.prompt_tokens.unwrap_or(DEFAULT_PROMPT_TOKENS);
-        let ask = Ask {
-            prompted: Prompted::Figures { model: &request.model, prompt_tokens, cached: &self.cached },
-            caller: Caller { tenant, tags: &tags },
-            now_ms: NOW_MS,
-            unix_s: 0,
-            stale: false,
-            explain: true,
-        };
+        let prompted = Prompted::Figures { model: &request.model, prompt_tokens, cached: &self.cached };
         match self.replica.current() {
-            Some(snapshot) => {
-                let Decision { result, trace } = decide(snapshot, &Ledger::default(), &ask);
-                Outcome::of(result, trace.unwrap_or_default())
-            }
+            Some(snapshot) => outcome(snapshot, prompted, tenant, &request.tags, 0),
             None => Outcome::unidentified(),
         }
     }
+}
+
+/// The tenant that filters take a request to be of; none when they refuse it.
+pub(crate) fn tenant(deny_unidentified: bool, name: &str) -> Option<&str> {
+    match name {
+        "" if deny_unidentified => None,
+        "" => Some(ANONYMOUS),
+        name => Some(name),
+    }
+}
+
+/// What a filter that did nothing else lately makes of a request. `unix_s` is for templates that write the date.
+pub(crate) fn outcome(
+    snapshot: &Snapshot,
+    prompted: Prompted<'_>,
+    tenant: &str,
+    tags: &[String],
+    unix_s: u64,
+) -> Outcome {
+    let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
+    let ask =
+        Ask { prompted, caller: Caller { tenant, tags: &tags }, now_ms: NOW_MS, unix_s, stale: false, explain: true };
+    let Decision { result, trace } = decide(snapshot, &Ledger::default(), &ask);
+    Outcome::of(result, trace.unwrap_or_default())
 }
 
 /// The workers of a set: those of its list, or those that the states name.

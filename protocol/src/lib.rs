@@ -3,6 +3,9 @@
 //! The types are plain data. The gRPC client and server stand behind the feature `grpc`; the filter, whose host speaks
 //! gRPC for it, uses the messages alone.
 
+mod credentials;
+pub mod dump;
+
 /// Version 1 of the protocol, generated from `proto/snapshot.proto` by `cargo xtask generate`.
 #[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)]
 #[rustfmt::skip]

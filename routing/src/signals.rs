@@ -98,6 +98,27 @@ impl History {
     }
 }
 
+/// A signal as people read it: `KvCacheUsage`, or `QueuedRequests (Max over 30000 ms)`.
+#[must_use]
+pub fn name(signal: &v1::WindowedSignal) -> String {
+    let name = match signal.signal() {
+        v1::Signal::QueuedRequests => "QueuedRequests",
+        v1::Signal::RunningRequests => "RunningRequests",
+        v1::Signal::KvCacheUsage => "KvCacheUsage",
+        v1::Signal::PredictedTtft => "PredictedTTFT",
+    };
+    if signal.over_ms == 0 {
+        return name.to_owned();
+    }
+    let how = match signal.aggregate() {
+        Aggregate::Last => "Last",
+        Aggregate::Average => "Average",
+        Aggregate::Max => "Max",
+        Aggregate::Min => "Min",
+    };
+    format!("{name} ({how} over {} ms)", signal.over_ms)
+}
+
 /// How far back the longest of the signals looks, in milliseconds.
 #[must_use]
 pub fn longest(signals: &[v1::WindowedSignal]) -> u64 {

@@ -6,6 +6,7 @@ use kinference_protocol::v1;
 
 use super::glob;
 use crate::decide::Caller;
+use crate::signals;
 use crate::snapshot::ApplyError;
 
 /// The rules in force, and what they refer to.
@@ -140,25 +141,7 @@ pub(super) fn holds(bound: &v1::Bound, value: Option<f64>) -> bool {
 /// A bound against its value, in words: `KvCacheUsage 0.95 is not below 0.7`.
 pub(super) fn describe(rules: &Rules, bound: &v1::Bound, value: Option<f64>) -> String {
     use v1::bound::Bound::{AtLeast, Below, Max};
-    let signal = rules.signals.get(bound.signal as usize);
-    let name = match signal.map_or(v1::Signal::QueuedRequests, v1::WindowedSignal::signal) {
-        v1::Signal::QueuedRequests => "QueuedRequests",
-        v1::Signal::RunningRequests => "RunningRequests",
-        v1::Signal::KvCacheUsage => "KvCacheUsage",
-        v1::Signal::PredictedTtft => "PredictedTTFT",
-    };
-    let window = match signal {
-        Some(signal) if signal.over_ms > 0 => {
-            let how = match signal.aggregate() {
-                v1::Aggregate::Last => "Last",
-                v1::Aggregate::Average => "Average",
-                v1::Aggregate::Max => "Max",
-                v1::Aggregate::Min => "Min",
-            };
-            format!(" ({how} over {} ms)", signal.over_ms)
-        }
-        _ => String::new(),
-    };
+    let name = rules.signals.get(bound.signal as usize).map(signals::name).unwrap_or_default();
     let limit = match bound.bound {
         Some(Max(limit)) => format!("at most {limit}"),
         Some(Below(limit)) => format!("below {limit}"),
@@ -168,8 +151,8 @@ pub(super) fn describe(rules: &Rules, bound: &v1::Bound, value: Option<f64>) -> 
     match value.filter(|value| !value.is_nan()) {
         Some(value) => {
             let shown = value as f32;
-            format!("{name}{window} {shown} is {}{limit}", if holds(bound, Some(value)) { "" } else { "not " })
+            format!("{name} {shown} is {}{limit}", if holds(bound, Some(value)) { "" } else { "not " })
         }
-        None => format!("{name}{window} is missing, and must be {limit}"),
+        None => format!("{name} is missing, and must be {limit}"),
     }
 }
