@@ -25,6 +25,7 @@ use crate::metrics::Metrics;
 use crate::push::{Confidentiality, Directory, SnapshotServer, Timing};
 use crate::source::kubernetes::Kubernetes;
 use crate::source::{Loader, watch as files};
+use crate::statuses::Writer;
 use crate::tls::{Tls, accept};
 
 /// How long open streams have to end when the service stops.
@@ -83,7 +84,7 @@ impl Service {
         let shutdown = CancellationToken::new();
         let peers = Arc::new(Peers::default());
         let (inputs, input_queue) = mpsc::channel(QUEUE);
-        let (status, status_queue) = mpsc::channel(16);
+        let (questions, question_queue) = mpsc::channel(16);
         let waiting = "the configuration has not been read yet";
         let (directory, directory_seen) =
             watch::channel(Directory { waiting: Some(waiting.to_owned()), ..Directory::default() });
@@ -98,17 +99,37 @@ impl Service {
         let snapshots =
             SnapshotServer::new(directory_seen, inputs.clone(), metrics.clone(), shutdown.clone(), Timing::default());
         let eds = EdsService::new(assignments_seen, peers.clone(), metrics.clone(), shutdown.clone());
-        let pages = Admin { metrics: metrics.clone(), readiness: readiness_seen, status, peers, tls: tls.clone() };
+        let pages = Admin {
+            metrics: metrics.clone(),
+            readiness: readiness_seen,
+            questions: questions.clone(),
+            peers,
+            tls: tls.clone(),
+        };
         let source = match &args.config {
             Some(folder) => Source::Folder(Loader::new(folder.clone(), args.secrets.clone())),
             None => Source::Cluster(Box::new(Kubernetes::start(&args.cluster, metrics.clone()).await?)),
         };
 
         let mut tasks = JoinSet::new();
-        tasks.spawn(core.run(input_queue, status_queue, shutdown.clone()));
+        tasks.spawn(core.run(input_queue, question_queue, shutdown.clone()));
         match source {
             Source::Folder(loader) => tasks.spawn(files::run(loader, inputs, shutdown.clone())),
-            Source::Cluster(cluster) => tasks.spawn(cluster.run(inputs, shutdown.clone())),
+            Source::Cluster(cluster) => {
+                let client = cluster.client();
+                let own = client.default_namespace().to_owned();
+                let writer = Writer {
+                    namespace: args.cluster.lease_namespace.clone().unwrap_or(own),
+                    client,
+                    identity: args.cluster.identity(),
+                    clock,
+                    questions,
+                    currents: cluster.statuses(),
+                    metrics: metrics.clone(),
+                };
+                tasks.spawn(writer.run(shutdown.clone()));
+                tasks.spawn(cluster.run(inputs, shutdown.clone()))
+            }
         };
         if let Some(follower) = follower {
             tasks.spawn(follower.run(shutdown.clone()));

@@ -31,7 +31,7 @@ pub struct Args {
     /// TLS of the gRPC services.
     #[command(flatten)]
     pub tls: TlsArgs,
-    /// Address of /metrics, /healthz, /readyz and /status. Port 0 takes a free one.
+    /// Address of /metrics, /healthz, /readyz, /status and /snapshot. Port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18101")]
     pub admin: SocketAddr,
     /// How log lines are written.
@@ -57,6 +57,25 @@ pub struct KubernetesArgs {
     /// Context of the kubeconfig. Default: its current one.
     #[arg(long, value_name = "NAME", requires = "kubernetes")]
     pub context: Option<String>,
+    /// Namespace of the Lease by which replicas agree on the one that writes statuses. Default: that of the service
+    /// account or context.
+    #[arg(long, value_name = "NAME", env = "POD_NAMESPACE")]
+    pub lease_namespace: Option<String>,
+    /// Name of this replica in the Lease, which no other may have. Default: host name and process id.
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    pub pod_name: Option<String>,
+}
+
+impl KubernetesArgs {
+    /// Name of this replica.
+    pub fn identity(&self) -> String {
+        let by_host = || {
+            let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
+            let host = if host.trim().is_empty() { "kinference-control" } else { host.trim() };
+            format!("{host}-{}", std::process::id())
+        };
+        self.pod_name.clone().filter(|name| !name.is_empty()).unwrap_or_else(by_host)
+    }
 }
 
 /// TLS of the gRPC services.

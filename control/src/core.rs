@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use kinference_api::ObjectKey;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
@@ -13,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::Readiness;
 use crate::clock::Clock;
+use crate::conditions::Assessments;
 use crate::eds::Assignments;
 use crate::events::feed::Timing;
 use crate::events::{Feed, FeedConfig, FeedMessage, Publisher};
@@ -20,7 +22,7 @@ use crate::fidelity;
 use crate::metrics::Metrics;
 use crate::push::{Channel, Confidentiality, Directory, Limits};
 use crate::scrape::{self, HttpClient, Target};
-use crate::state::{Fleet, Input, Push, Status, Subscription};
+use crate::state::{Fleet, Full, Input, NoSnapshot, Push, Status, Subscription};
 
 /// How often filters are told what changed.
 const TICK: Duration = Duration::from_millis(20);
@@ -38,6 +40,22 @@ pub struct Outputs {
     pub assignments: watch::Sender<Option<Arc<Assignments>>>,
     /// Whether a configuration is in force.
     pub readiness: watch::Sender<Readiness>,
+}
+
+/// What edges ask the core. Whoever asked may be gone by the time of the answer.
+#[derive(Debug)]
+pub enum Question {
+    /// How everything is.
+    Status(oneshot::Sender<Status>),
+    /// What is to be said of every resource.
+    Assessments(oneshot::Sender<Assessments>),
+    /// What the filters of a gateway backend were told, without credentials.
+    Snapshot {
+        /// Which; none for the only one.
+        backend: Option<ObjectKey>,
+        /// Where the answer goes.
+        answer: oneshot::Sender<Result<Full, NoSnapshot>>,
+    },
 }
 
 /// A task that ends when this is dropped.
@@ -91,7 +109,7 @@ impl Core {
     pub async fn run(
         mut self,
         mut inputs: mpsc::Receiver<Input>,
-        mut questions: mpsc::Receiver<oneshot::Sender<Status>>,
+        mut questions: mpsc::Receiver<Question>,
         shutdown: CancellationToken,
     ) {
         let mut ticks = tokio::time::interval(TICK);
@@ -116,12 +134,19 @@ impl Core {
                 }
                 question = questions.recv() => {
                     let Some(question) = question else { return };
-                    // Whoever asked may have gone.
-                    let _ = question.send(self.fleet.status(self.clock.now_ms()));
+                    self.answer(question);
                 }
                 _ = ticks.tick() => self.tick(),
                 () = shutdown.cancelled() => return,
             }
+        }
+    }
+
+    fn answer(&self, question: Question) {
+        match question {
+            Question::Status(answer) => drop(answer.send(self.fleet.status(self.clock.now_ms()))),
+            Question::Assessments(answer) => drop(answer.send(self.fleet.assessments(self.clock.now_ms()))),
+            Question::Snapshot { backend, answer } => drop(answer.send(self.fleet.full_to_show(backend.as_ref()))),
         }
     }
 

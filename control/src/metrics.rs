@@ -77,6 +77,15 @@ pub struct Kind {
     pub kind: &'static str,
 }
 
+/// A kind of resource, and what became of a write of its status.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct StatusWrite {
+    /// One of the five kinds.
+    pub kind: &'static str,
+    /// Which of a fixed few.
+    pub result: &'static str,
+}
+
 type Histograms = Family<SetLabels, Histogram, fn() -> Histogram>;
 
 /// The metrics. Counters count from the start of the process.
@@ -169,6 +178,10 @@ pub struct Metrics {
     pub eds_acks: Counter,
     /// Endpoint updates that Envoys refused.
     pub eds_nacks: Counter,
+    /// Writes of statuses to the API server, by result: ok, conflict, gone, error.
+    pub status_writes: Family<StatusWrite, Counter>,
+    /// 1 while this replica writes statuses.
+    pub status_leader: Gauge,
 }
 
 fn cached_tokens_buckets() -> Histogram {
@@ -251,6 +264,8 @@ impl Default for Metrics {
             eds_updates: r.add("eds_updates", "Endpoint updates sent to Envoys."),
             eds_acks: r.add("eds_acks", "Endpoint updates that Envoys took."),
             eds_nacks: r.add("eds_nacks", "Endpoint updates that Envoys refused."),
+            status_writes: r.add("status_writes", "Writes of resources' statuses to the API server, by result: ok, conflict (the resource changed meanwhile), gone, error."),
+            status_leader: r.add("status_leader", "1 while this replica is the one that writes statuses."),
             registry: r.0,
         }
     }

@@ -15,6 +15,7 @@ pub(crate) struct Status {
     pub(crate) backends: BTreeMap<String, Backend>,
     pub(crate) policies: BTreeMap<String, Policy>,
     pub(crate) worker_sets: BTreeMap<String, WorkerSet>,
+    pub(crate) resources: Vec<Resource>,
     pub(crate) link: Option<Link>,
     pub(crate) filters: Vec<Filter>,
     pub(crate) envoys: Vec<Envoy>,
@@ -159,4 +160,22 @@ pub(crate) struct Tls {
     pub(crate) client_ca_expires: Option<String>,
     pub(crate) problem: Option<String>,
     pub(crate) last_refused: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Resource {
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Condition {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
 }

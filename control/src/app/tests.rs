@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt;
+use kinference_protocol::dump;
 use kinference_protocol::v1::snapshot_service_client::SnapshotServiceClient;
 use kinference_protocol::v1::{self, filter_message};
 use kinference_routing::snapshot::Replica;
@@ -62,11 +63,16 @@ spec: {{pools: [{{name: gpu}}]}}
 }
 
 async fn get(service: &Service, path: &str) -> (u16, String) {
+    let (status, body) = get_bytes(service, path).await;
+    (status, String::from_utf8(body).unwrap())
+}
+
+async fn get_bytes(service: &Service, path: &str) -> (u16, Vec<u8>) {
     let uri = format!("http://{}{path}", service.admin).parse().unwrap();
     let response = http_client().get(uri).await.unwrap();
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
-    (status, String::from_utf8(body.to_vec()).unwrap())
+    (status, body.to_vec())
 }
 
 /// Asks until the answer is as wanted.
@@ -146,6 +152,16 @@ async fn a_bad_start_is_mended_a_filter_is_served_and_the_service_stops_in_time(
         body.contains(r#"kinference_workers{worker_set="default/tiny",kind="ready"} 1"#) && body.ends_with("# EOF\n")
     })
     .await;
+
+    let shown = get_bytes(&service, "/snapshot").await;
+    assert_eq!(shown, get_bytes(&service, "/snapshot/default/main").await);
+    let mut replica = Replica::default();
+    for message in dump::split(shown.1.as_slice()).unwrap() {
+        replica.apply(message).unwrap();
+    }
+    assert_eq!(replica.current().unwrap().config.backend.name, "default/main");
+    let (code, why) = get(&service, "/snapshot/default/other").await;
+    assert_eq!((code, why.as_str()), (404, "there is no GatewayBackend default/other; there is default/main\n"));
 
     folder.write("kind: Nonsense");
     until(&service, "/metrics", |_, body| body.contains("kinference_config_valid 0")).await;

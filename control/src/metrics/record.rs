@@ -7,8 +7,8 @@ use kinference_protocol::v1::{self, report::Event};
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::{
-    BackendLabels, Histograms, Kind, Metrics, ProviderKind, ProviderLabels, SetKind, SetLabels, TenantLabels,
-    WorkerLabels,
+    BackendLabels, Histograms, Kind, Metrics, ProviderKind, ProviderLabels, SetKind, SetLabels, StatusWrite,
+    TenantLabels, WorkerLabels,
 };
 use crate::events::Skip;
 use crate::index::StoreStats;
@@ -99,6 +99,10 @@ impl Metrics {
         for (reason, count) in skipped {
             self.kv_events.get_or_create(&set_kind(set, reason.label())).inc_by(count.into());
         }
+    }
+
+    pub(crate) fn status_written(&self, kind: kinference_api::Kind, result: &'static str) {
+        self.status_writes.get_or_create(&StatusWrite { kind: kind.as_str(), result }).inc();
     }
 
     pub(crate) fn event(&self, set: &ObjectKey, kind: &'static str) {

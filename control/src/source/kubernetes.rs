@@ -18,12 +18,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kinference_api::Kind;
+use kube::Client;
 use kube::api::DynamicObject;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::judge::{Keeper, Read};
 use crate::cli::KubernetesArgs;
+use crate::conditions::pace::Currents;
 use crate::metrics::Metrics;
 use crate::state::{Faults, Input, Plan};
 use assemble::{Around, Assembler};
@@ -64,6 +66,16 @@ impl Kubernetes {
         let (client, address) = client::connect(args).await?;
         let link = Link::start(client, address, args.namespace.clone(), metrics);
         Ok(Self { link, thinker: Some(Thinker::default()), needs: Needs::default(), begun: false })
+    }
+
+    /// The client of the API server.
+    pub fn client(&self) -> Client {
+        self.link.client().clone()
+    }
+
+    /// What the cluster shows of the statuses of the five kinds, whenever it is asked for; None before all were listed.
+    pub fn statuses(&self) -> impl Fn() -> Option<Currents> + Send + 'static {
+        self.link.statuses()
     }
 
     /// Tells the core what is to be in force, now and after every change, until shutdown.

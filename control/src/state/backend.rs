@@ -183,6 +183,15 @@ impl Backend {
 
     /// The full snapshot of what filters were told; absent before the first epoch.
     pub(super) fn full(&self) -> Option<Full> {
+        self.full_with(v1::Config::clone)
+    }
+
+    /// The same for people: without credentials.
+    pub(super) fn full_to_show(&self) -> Option<Full> {
+        self.full_with(v1::Config::without_credentials)
+    }
+
+    fn full_with(&self, config: impl FnOnce(&v1::Config) -> v1::Config) -> Option<Full> {
         let told = self.told.as_ref()?;
         let pools = told.pools.iter().map(|(id, signals)| v1::PoolState { id: *id, signals: signals.clone() });
         let workers = v1::Workers {
@@ -192,7 +201,7 @@ impl Backend {
         };
         let prefix = self.store.full(wire::PART_BYTES - (64 << 10));
         let prefix = prefix.into_iter().filter_map(|part| visible(part, &told.event_pages));
-        let sections = wire::split(Some(told.config.clone()), Some(workers), prefix);
+        let sections = wire::split(Some(config(&told.config)), Some(workers), prefix);
         Some(wire::full(self.epoch, self.sequence, sections))
     }
 }

@@ -20,7 +20,7 @@ impl Fleet {
                 self.take_configuration(plan, now);
                 faults
             }
-            Err(faults) => faults,
+            Err(faults) => faults.beside(&self.config.faults.outcomes),
         };
         if !workers_only {
             self.metrics.config_read(faults.problems.len());

@@ -13,6 +13,7 @@ mod policies;
 mod providers;
 mod reports;
 mod set;
+mod show;
 mod source;
 mod status;
 mod traffic;
@@ -35,10 +36,11 @@ pub use health::ScrapeError;
 pub use plan::{Faults, Model, Outcome, Outcomes, Plan, PolicyPlan, Standing};
 pub use policies::{PolicyStatus, PoolStatus, SignalStatus, WorkerCount};
 pub use providers::ProviderStatus;
+pub use show::NoSnapshot;
 pub use source::{SourceReport, SourceStatus};
-pub use status::Status;
+pub use status::{BackendStatus, FilterStatus, IndexStatus, SetStatus, Status, WorkerStatus};
 pub use wire::Full;
-pub use worker::{Subscription, WorkerName};
+pub use worker::{EventHealth, Subscription, WorkerName};
 
 /// What the edges tell the core.
 #[derive(Debug)]

@@ -56,6 +56,19 @@ impl From<Vec<String>> for Faults {
     }
 }
 
+impl Faults {
+    /// Nothing of what was read takes force: what was in force before stays, also in the place of what is wrong now.
+    pub(super) fn beside(mut self, before: &Outcomes) -> Self {
+        for (id, outcome) in before.iter().filter(|(_, outcome)| outcome.standing != Standing::NotInForce) {
+            match self.outcomes.get_mut(id) {
+                Some(now) => now.standing = Standing::LastGood,
+                None => drop(self.outcomes.insert(id.clone(), outcome.clone())),
+            }
+        }
+        self
+    }
+}
+
 /// What came of each resource that there is.
 pub type Outcomes = BTreeMap<(Kind, ObjectKey), Outcome>;
 

@@ -18,6 +18,8 @@ pub struct ProviderStatus {
     /// Why not, and what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// True when it states credentials.
+    pub has_credentials: bool,
     /// What is wrong with its credentials; absent when they are there, or none are needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials_problem: Option<String>,
@@ -53,6 +55,7 @@ impl Fleet {
             None => Err(format!("Secret {} was not found; create it", provider.key.sibling(secret))),
         });
         let mut status = ProviderStatus {
+            has_credentials: provider.secret.is_some(),
             models: provider.wire.models.iter().map(|model| model.name.clone()).collect(),
             ..ProviderStatus::default()
         };

@@ -140,6 +140,11 @@ impl Set {
         news
     }
 
+    /// The measured average length of a token, as filters were told; none before there was a measurement.
+    pub(super) fn measured_bytes_per_token(&self) -> Option<f32> {
+        self.bytes_per_token
+    }
+
     /// What the engine was seen to do, else what the tokenizer's files say.
     fn normalization(&self) -> v1::Normalization {
         match (&self.verdict, self.tokenizer()) {

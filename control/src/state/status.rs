@@ -14,12 +14,13 @@ use super::providers::ProviderStatus;
 use super::set::Mode;
 use super::source::SourceStatus;
 use super::worker::EventHealth;
+use crate::conditions::{Assessed, Assessments, assess};
 use crate::eds::Peer;
 use crate::push::Confidentiality;
 use crate::tls::TlsStatus;
 
 /// Everything, as JSON with camelCase names.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     /// Version of this service.
@@ -39,6 +40,8 @@ pub struct Status {
     pub link: LinkStatus,
     /// By "namespace/name".
     pub providers: BTreeMap<String, ProviderStatus>,
+    /// What is said of every resource, as its status has it in Kubernetes: by kind and name.
+    pub resources: Vec<ResourceView>,
     /// Connected filters.
     pub filters: Vec<FilterStatus>,
     /// Envoys that take their endpoints from here.
@@ -75,6 +78,13 @@ pub struct LinkStatus {
     pub tls: Option<TlsStatus>,
 }
 
+impl Default for LinkStatus {
+    /// The least that can be.
+    fn default() -> Self {
+        Confidentiality::PlainText.into()
+    }
+}
+
 impl From<Confidentiality> for LinkStatus {
     fn from(confidentiality: Confidentiality) -> Self {
         Self { confidentiality, credentials_withheld: confidentiality.refusal(), tls: None }
@@ -82,7 +92,7 @@ impl From<Confidentiality> for LinkStatus {
 }
 
 /// A gateway backend.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendStatus {
     /// The present epoch and sequence.
@@ -104,7 +114,7 @@ pub struct BackendStatus {
 }
 
 /// A prefix index.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IndexStatus {
     /// Chunks, counted once for each page of 64 workers.
@@ -120,7 +130,7 @@ pub struct IndexStatus {
 }
 
 /// A worker set.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SetStatus {
     /// The model it serves.
@@ -136,16 +146,34 @@ pub struct SetStatus {
     /// Why the tokenizer cannot be used; absent when it was loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer_problem: Option<String>,
+    /// True when its workers publish KV events.
+    pub kv_events: bool,
     /// Bytes of text a token, as filters were told.
     pub bytes_per_token: f32,
+    /// The same, where it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured_bytes_per_token: Option<f32>,
     /// Tokens of a KV-cache block, as filters were told.
     pub block_tokens: u32,
     /// By name.
     pub workers: BTreeMap<String, WorkerStatus>,
 }
 
-/// A worker.
+/// A resource, and what is said of it.
 #[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceView {
+    /// Its kind.
+    pub kind: &'static str,
+    /// "namespace/name"
+    pub name: String,
+    /// Its status.
+    #[serde(flatten)]
+    pub assessed: Assessed,
+}
+
+/// A worker.
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerStatus {
     /// Its id in snapshots.
@@ -169,7 +197,7 @@ pub struct WorkerStatus {
 }
 
 /// A worker's load, as filters were told.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadStatus {
     /// False when the engine's figures are missing or too old.
@@ -187,7 +215,7 @@ pub struct LoadStatus {
 }
 
 /// Coefficients of the TTFT model.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LatencyStatus {
     /// Milliseconds with nothing to compute.
@@ -201,7 +229,7 @@ pub struct LatencyStatus {
 }
 
 /// A connected filter.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FilterStatus {
     /// "namespace/name"
@@ -230,6 +258,21 @@ pub struct FilterStatus {
 impl Fleet {
     /// The present status. `envoys` and `link.tls` are for the edges to fill in.
     pub fn status(&self, now: u64) -> Status {
+        let mut status = self.facts(now);
+        let assessments = assess(&status, &self.config.faults.outcomes);
+        status.resources = assessments
+            .into_iter()
+            .map(|((kind, key), assessed)| ResourceView { kind: kind.as_str(), name: key.to_string(), assessed })
+            .collect();
+        status
+    }
+
+    /// What is to be said of every resource.
+    pub fn assessments(&self, now: u64) -> Assessments {
+        assess(&self.facts(now), &self.config.faults.outcomes)
+    }
+
+    fn facts(&self, now: u64) -> Status {
         Status {
             version: env!("CARGO_PKG_VERSION"),
             config: ConfigStatus {
@@ -249,6 +292,7 @@ impl Fleet {
             worker_sets: self.set_statuses(now),
             link: self.confidentiality.into(),
             providers: self.providers.iter().map(|(key, status)| (key.to_string(), status.clone())).collect(),
+            resources: Vec::new(),
             filters: self.filter_statuses(),
             envoys: Vec::new(),
         }
@@ -318,7 +362,9 @@ impl Fleet {
                 routed_because,
                 prompt_fidelity: fidelity(set.verdict.as_ref()),
                 tokenizer_problem: set.model.as_ref().err().cloned(),
+                kv_events: set.spec.kv_topic.is_some(),
                 bytes_per_token: assets.bytes_per_token,
+                measured_bytes_per_token: set.measured_bytes_per_token(),
                 block_tokens: assets.block_tokens,
                 workers: workers.collect(),
             };

@@ -6,6 +6,7 @@ mod prefixes;
 mod providers;
 mod requests;
 mod restarts;
+mod show;
 mod signals;
 mod workers;
 

@@ -1,6 +1,7 @@
 //! `kinfctl status`.
 
 mod report;
+mod resources;
 #[cfg(test)]
 mod tests;
 
@@ -11,7 +12,8 @@ use crate::http;
 use crate::paint::Paint;
 use crate::status::Status;
 
-/// Shows what the control service knows: configuration, worker sets, workers, filters, Envoys.
+/// Shows what the control service knows: configuration, rules in force, worker sets, workers, the conditions of every
+/// resource, filters, Envoys.
 ///
 /// Ends with 0 when the control service answers, whatever it says; with 1 when it does not.
 #[derive(clap::Args)]

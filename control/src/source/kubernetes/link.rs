@@ -18,6 +18,7 @@ use super::objects;
 use super::pods::{self, Pod};
 use super::trouble::{MISSING, Subject, Trouble, UNREACHABLE};
 use super::watches::{Signals, Watch};
+use crate::conditions::pace::Currents;
 use crate::metrics::Metrics;
 use crate::source::models::ConfigMapFiles;
 use crate::state::SourceReport;
@@ -117,6 +118,23 @@ impl Link {
             all.extend(watch.objects()?.into_iter().map(|object| (*kind, object)));
         }
         Some(all)
+    }
+
+    /// What the watches of the five kinds show of statuses, whenever it is asked for; None before all were listed.
+    pub(super) fn statuses(&self) -> impl Fn() -> Option<Currents> + Send + 'static {
+        let views: Vec<_> = self.kinds.iter().map(|(kind, watch)| (*kind, watch.view())).collect();
+        move || {
+            let mut all = Vec::new();
+            for (kind, view) in &views {
+                all.extend(view.objects()?.into_iter().map(|object| (*kind, object)));
+            }
+            Some(objects::currents(&all))
+        }
+    }
+
+    /// The client of the API server.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Watches what is needed, and nothing else any longer.

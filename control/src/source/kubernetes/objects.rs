@@ -7,8 +7,11 @@ use kinference_api::kinds::{GatewayBackend, InferencePolicy, InferencePool, Infe
 use kinference_api::source::read_spec;
 use kinference_api::{Kind, ObjectKey, Origin, Resource, Severity};
 use kube::api::{ApiResource, DynamicObject};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::conditions::merge::ResourceStatus;
+use crate::conditions::pace::{Current, Currents};
 use crate::source::judge::{Read, Remark};
 
 /// The kind as the API server knows it.
@@ -28,7 +31,7 @@ pub(super) fn strip(object: &mut DynamicObject) {
     object.metadata.annotations = None;
     object.metadata.owner_references = None;
     if let Some(data) = object.data.as_object_mut() {
-        data.retain(|field, _| field == "spec");
+        data.retain(|field, _| field == "spec" || field == "status");
     }
 }
 
@@ -68,6 +71,20 @@ fn put<S: DeserializeOwned>(into: &mut BTreeMap<ObjectKey, Resource<S>>, object:
     Ok(())
 }
 
+/// What the watches show of statuses. One that cannot be read is as good as none: it is written anew.
+pub(super) fn currents(objects: &[(Kind, Arc<DynamicObject>)]) -> Currents {
+    let current = |(kind, object): &(Kind, Arc<DynamicObject>)| {
+        let status = object.data.get("status").and_then(|status| ResourceStatus::deserialize(status).ok());
+        let current = Current {
+            resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
+            generation: object.metadata.generation,
+            status: status.unwrap_or_default(),
+        };
+        ((*kind, key(object)), current)
+    };
+    objects.iter().map(current).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -98,11 +115,26 @@ mod tests {
     }
 
     #[test]
+    fn statuses_are_read_and_a_strange_one_counts_as_none() {
+        let mut told = (*object("gpu", 3, json!({}))).clone();
+        told.metadata.resource_version = Some("17".into());
+        told.data["status"] = json!({"observedGeneration": 2, "conditions": [], "workers": {"total": 1, "ready": 0}});
+        let mut strange = (*object("old", 1, json!({}))).clone();
+        strange.data["status"] = json!({"conditions": [{"type": 5}]});
+        let shown = currents(&[(Kind::InferencePool, told.into()), (Kind::InferencePool, strange.into())]);
+        let of = |name: &str| &shown[&(Kind::InferencePool, ObjectKey::new("team", name))];
+        assert_eq!((of("gpu").resource_version.as_str(), of("gpu").generation), ("17", Some(3)));
+        assert_eq!(of("gpu").status.observed_generation, Some(2));
+        assert_eq!(of("gpu").status.figures["workers"], json!({"total": 1, "ready": 0}));
+        assert_eq!(of("old").status, ResourceStatus::default());
+    }
+
+    #[test]
     fn only_what_is_needed_is_kept() {
         let mut kept = (*object("gpu", 3, json!({"workerSets": {}}))).clone();
         kept.metadata.annotations = Some(BTreeMap::from([("a".into(), "b".into())]));
         strip(&mut kept);
-        assert_eq!(kept.data, json!({"spec": {"workerSets": {}}}));
+        assert_eq!(kept.data, json!({"spec": {"workerSets": {}}, "status": {"conditions": []}}));
         assert!(kept.metadata.annotations.is_none() && kept.metadata.labels.is_some());
     }
 }

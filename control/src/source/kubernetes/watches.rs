@@ -57,6 +57,15 @@ where
     task: AbortHandle,
 }
 
+/// What a watch shows, for whoever does not own it.
+pub(super) struct View<K: Resource + 'static>
+where
+    K::DynamicType: Hash + Eq,
+{
+    store: Store<K>,
+    health: Arc<Mutex<Health>>,
+}
+
 impl<K: Resource + 'static> Drop for Watch<K>
 where
     K::DynamicType: Hash + Eq,
@@ -95,10 +104,25 @@ where
     }
 }
 
+impl<K: Resource + Clone + 'static> View<K>
+where
+    K::DynamicType: Hash + Eq + Clone,
+{
+    /// All that there is, once it was listed.
+    pub(super) fn objects(&self) -> Option<Vec<Arc<K>>> {
+        lock(&self.health).listed.then(|| self.store.state())
+    }
+}
+
 impl<K: Resource + Clone + 'static> Watch<K>
 where
     K::DynamicType: Hash + Eq + Clone,
 {
+    /// The same for somebody else.
+    pub(super) fn view(&self) -> View<K> {
+        View { store: self.store.clone(), health: self.health.clone() }
+    }
+
     /// All that there is, once it was listed.
     pub(super) fn objects(&self) -> Option<Vec<Arc<K>>> {
         self.health().listed.then(|| self.store.state())

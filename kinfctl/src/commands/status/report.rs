@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use super::resources;
 use crate::paint::Paint;
 use crate::status::{Backend, Envoy, Events, Filter, Latency, Source, Status, Worker, WorkerSet};
 use crate::table::lay_out;
@@ -20,6 +21,7 @@ pub(super) fn render(status: &Status, paint: Paint) -> String {
     for (name, set) in &status.worker_sets {
         report.worker_set(name, set);
     }
+    report.text.push_str(&resources::table(&status.resources, paint));
     report.filters(status);
     report.envoys(&status.envoys);
     report.text
@@ -102,6 +104,11 @@ impl Report {
             text.push_str(&self.paint.yellow(&wanted));
         }
         self.detail("index", &text);
+        let rules = match backend.rules.as_slice() {
+            [] => "none in force".to_string(),
+            rules => format!("{} in force: {}", rules.len(), clean(&rules.join(", "))),
+        };
+        self.detail("rules", &rules);
         if backend.worker_sets.is_empty() {
             let none = self.paint.yellow("none");
             self.detail("sets", &none);
@@ -292,7 +299,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// Text from elsewhere without what a terminal would obey; a dash for none.
-fn clean(text: &str) -> String {
+pub(super) fn clean(text: &str) -> String {
     if text.is_empty() {
         return "-".into();
     }

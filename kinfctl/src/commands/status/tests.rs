@@ -10,7 +10,7 @@ const HEALTHY: &str = r#"{
     "version": "0.1.0",
     "config": {"valid": true, "inForce": true, "problems": [], "loads": 1},
     "backends": {"default/main": {"epoch": 255, "sequence": 7, "workerSets": ["default/tiny"],
-        "prefixIndex": {"chunks": 12345, "bytes": 2097152, "maxBytes": 67108864, "chunkBytes": 256,
+        "rules": ["house/cheap", "house/local"], "prefixIndex": {"chunks": 12345, "bytes": 2097152, "maxBytes": 67108864, "chunkBytes": 256,
             "wantedChunkBytes": 256}, "filtersConnected": 2, "filtersCurrent": 2}},
     "workerSets": {"default/tiny": {"model": "tiny", "prefixMode": "events", "promptFidelity": true,
         "bytesPerToken": 3.25, "blockTokens": 16, "workers": {
@@ -19,6 +19,12 @@ const HEALTHY: &str = r#"{
                     "pendingPrefillTokens": 9, "inFlight": 3},
                 "events": {"connected": true, "current": true, "batches": 4, "gaps": 1, "restarts": 0},
                 "latency": {"baseMs": 12.4, "msPerToken": 0.05, "msPerRunning": 1.0, "samples": 1500}}}}},
+    "resources": [
+        {"kind": "GatewayBackend", "name": "default/main", "conditions": [
+            {"type": "Ready", "status": "True", "reason": "AllWorkersReady", "message": "all 2 workers are ready"}]},
+        {"kind": "InferencePolicy", "name": "default/house", "observedGeneration": 2, "conditions": [
+            {"type": "Accepted", "status": "False", "reason": "Invalid", "message": "spec.rules[0]: bad"},
+            {"type": "InForce", "status": "Unknown", "reason": "Held", "message": ""}]}],
     "filters": [{"backend": "default/main", "proxy": "envoy", "vm": "00ab", "build": "0.1.0", "epoch": 255,
         "sequence": 7, "indexChunks": 12345, "indexBytes": 1, "rejections": 0}],
     "envoys": [{"node": "envoy", "acknowledged": "3", "sent": "3"}],
@@ -38,6 +44,7 @@ configuration valid, loaded once  kinference-control 0.1.0
 gateway backend default/main  epoch 255 sequence 7
   filters   2 connected, 2 current
   index     12,345 chunks of 256 bytes, 2.0 MiB of 64.0 MiB
+  rules     2 in force: house/cheap, house/local
   sets      default/tiny
 
 worker set default/tiny  model tiny
@@ -46,6 +53,12 @@ worker set default/tiny  model tiny
   tokenizer 3.25 bytes a token, blocks of 16 tokens
   WORKER  ADDRESS          STATE  QUEUED  RUNNING  KV    IN FLIGHT  CACHED  EVENTS          TTFT MODEL
   a       127.0.0.1:18200  ready  2       0.5      25 %  3          1,234   current, 1 gap  12 ms + 50 ms/1k tokens (1,500 samples)
+
+resources
+  KIND             NAME           CONDITIONS
+  GatewayBackend   default/main   Ready
+  InferencePolicy  default/house  not Accepted (Invalid), InForce unknown (Held)
+  InferencePolicy default/house Accepted: spec.rules[0]: bad
 
 filters
   PROXY  VM    GATEWAY BACKEND  EPOCH    SEQUENCE  CHUNKS  REFUSED  BUILD
