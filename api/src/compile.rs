@@ -26,7 +26,7 @@ mod tests;
 pub use config::config;
 pub use fleet::fleet;
 pub use policies::policies_of;
-pub use providers::{Upstream, provider_cluster, upstream};
+pub use providers::{EndpointError, Upstream, provider_cluster, upstream};
 
 /// What one gateway backend serves, with every default filled in.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,7 @@ pub(super) fn check(provider: &Resource<InferenceProviderSpec>, to: &mut Reporte
     let spec = &provider.spec;
     let endpoint = FieldPath::spec("endpoint");
     match upstream(spec) {
-        Err(problem) => to.report(&endpoint, problem, "write a URL such as https://api.openai.com/v1"),
+        Err(error) => to.report(&endpoint, error.problem, error.remedy),
         Ok(upstream) if spec.credentials.is_some() && !upstream.tls && !upstream.is_loopback() => {
             to.report(&endpoint, "credentials would go over the network in plain text", "use https://");
         }

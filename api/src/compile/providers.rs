@@ -22,6 +22,16 @@ pub struct Upstream {
     pub base_path: String,
 }
 
+/// Why an endpoint is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem} ({remedy})")]
+pub struct EndpointError {
+    /// What is wrong.
+    pub problem: String,
+    /// What to do.
+    pub remedy: &'static str,
+}
+
 impl Upstream {
     /// True when requests do not leave the machine.
     pub fn is_loopback(&self) -> bool {
@@ -39,36 +49,41 @@ pub fn provider_cluster(provider: &ObjectKey) -> String {
 ///
 /// # Errors
 /// What is wrong with the URL.
-pub fn upstream(provider: &InferenceProviderSpec) -> Result<Upstream, String> {
+pub fn upstream(provider: &InferenceProviderSpec) -> Result<Upstream, EndpointError> {
     let url = &provider.endpoint;
-    let bad = |what: &str| format!("`{url}`: {what}");
+    let bad = |what: &str, remedy| EndpointError { problem: format!("`{url}` {what}"), remedy };
+    let no_url = || bad("is not a URL", "start with https:// or http:// and a host");
     let (tls, rest) = match url.split_once("://") {
         Some(("https", rest)) => (true, rest),
         Some(("http", rest)) => (false, rest),
-        _ => return Err(bad("does not start with https:// or http://")),
+        _ => return Err(no_url()),
     };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     if authority.contains('@') {
-        return Err(bad("has a user name; credentials belong in a Secret"));
+        return Err(bad("has a user name", "credentials belong in a Secret"));
     }
     if path.contains(['?', '#']) {
-        return Err(bad("has a query, which would be lost"));
+        return Err(bad("has a query", "it would be lost: write the path alone"));
     }
     let (host, port) = match authority.strip_prefix('[').map(|rest| rest.split_once(']')) {
         Some(Some((host, port))) => (host, port.strip_prefix(':')),
-        Some(None) => return Err(bad("lacks a closing bracket")),
+        Some(None) => return Err(no_url()),
         None => match authority.split_once(':') {
             Some((host, port)) => (host, Some(port)),
             None => (authority, None),
         },
     };
     if host.is_empty() {
-        return Err(bad("has no host"));
+        return Err(no_url());
     }
     let usual = if tls { 443 } else { 80 };
     let port = match port {
         None => usual,
-        Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or_else(|| bad("has no valid port"))?,
+        Some(port) => port
+            .parse()
+            .ok()
+            .filter(|port| *port != 0)
+            .ok_or_else(|| bad("has no valid port", "write 1 to 65535, or none"))?,
     };
     let path = path.trim_matches('/');
     let base_path = match provider.api {
@@ -123,7 +138,7 @@ fn model(model: &ProviderModel) -> v1::ProviderModel {
 mod tests {
     use super::*;
 
-    fn of(api: &str, endpoint: &str) -> Result<Upstream, String> {
+    fn of(api: &str, endpoint: &str) -> Result<Upstream, EndpointError> {
         let spec = serde_json::json!({"api": api, "endpoint": endpoint, "models": [{"name": "m"}]});
         upstream(&serde_json::from_value(spec).unwrap())
     }
@@ -153,15 +168,15 @@ mod tests {
     #[test]
     fn what_is_wrong_with_an_endpoint_is_said() {
         for (endpoint, problem) in [
-            ("api.openai.com", "does not start with"),
-            ("https://", "has no host"),
+            ("api.openai.com", "is not a URL"),
+            ("https://", "is not a URL"),
             ("https://a:b", "has no valid port"),
             ("https://a:0", "has no valid port"),
-            ("https://[::1", "lacks a closing bracket"),
+            ("https://[::1", "is not a URL"),
             ("https://user:pass@a", "has a user name"),
             ("https://a/v1?key=x", "has a query"),
         ] {
-            let error = of("OpenAI", endpoint).unwrap_err();
+            let error = of("OpenAI", endpoint).unwrap_err().to_string();
             assert!(error.contains(problem), "{endpoint}: {error}");
         }
     }

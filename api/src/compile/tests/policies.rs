@@ -65,7 +65,7 @@ fn providers_and_tenants_are_there_and_nothing_is_ready_by_itself() {
     assert_eq!(bedrock.cluster, "kinference_provider_default_bedrock");
     assert_eq!(
         (bedrock.authority.as_str(), bedrock.base_path.as_str()),
-        ("bedrock-runtime.us-east-1.amazonaws.com", "")
+        ("bedrock-runtime.us-east-1.amazonaws.com", "/openai/v1")
     );
     let model = &bedrock.models[0];
     assert_eq!(

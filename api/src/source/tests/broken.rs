@@ -406,6 +406,17 @@ spec:
             "api.example.com",
             "f.yaml:6: spec.endpoint: `api.example.com` is not a URL (start with https:// or http:// and a host)",
         ),
+        (
+            "https://api.example.com/v1",
+            "http://api.example.com/v1\n  credentials: {secretRef: {name: k}}",
+            "f.yaml:6: spec.endpoint: credentials would go over the network in plain text (use https://)",
+        ),
+        (
+            "https://api.example.com/v1",
+            "https://me:secret@api.example.com/v1",
+            "f.yaml:6: spec.endpoint: `https://me:secret@api.example.com/v1` has a user name (credentials belong in a \
+             Secret)",
+        ),
         ("[{name: m}]", "[]", "f.yaml:7: spec.models: the provider offers no model (list at least one)"),
         (
             "{name: m}",

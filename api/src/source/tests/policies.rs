@@ -308,9 +308,4 @@ fn what_is_not_in_force_yet() {
     ] {
         assert_eq!(said(from, to, "", ""), expected, "{from} -> {to}");
     }
-    rules(
-        "  - {name: r, fallback: [{providers: [cloud]}, {providers: [cloud]}]}\n",
-        &["p.yaml:6: spec.rules[0].fallback[0].providers[0]: warning: requests do not go to providers \
-             yet: the gateway passes over `cloud` (policy tests go to it)"],
-    );
 }

@@ -103,17 +103,10 @@ impl Fleet {
 }
 
 fn on(stop: &Stop) -> String {
-    let place = match &stop.destination {
-        Destination::Worker(worker) => {
-            if *worker < 64 {
-                "big"
-            } else {
-                "small"
-            }
-        }
-        Destination::Provider(route) => &route.name,
-    };
-    format!("{} on {place}", stop.model)
+    match &stop.destination {
+        Destination::Worker(worker) => format!("{} on {}", stop.model, if *worker < 64 { "big" } else { "small" }),
+        Destination::Provider(route) => format!("{} on {}", route.upstream_model, route.name),
+    }
 }
 
 fn rule(name: &str) -> v1::Rule {
@@ -185,6 +178,24 @@ fn bursts_go_to_the_first_provider_that_is_ready() {
     assert_eq!(fleet.decide("t", "big", &[]).result.unwrap().rule.as_deref(), Some("p/burst"));
     fleet.rules[0].fallback = providers(&["down", "two"]);
     assert_eq!(fleet.place("big", &[]), "two-big on two");
+}
+
+#[test]
+fn a_failed_provider_is_followed_by_the_tiers_after_it_and_a_failed_worker_by_none() {
+    let mut home = providers(&["down", "one", "two"]);
+    home.push(v1::Tier { providers: vec![], models: vec!["small".into()] });
+    let fleet = Fleet {
+        signals: vec![(0, 9.0), (1, 9.0)],
+        ..Fleet::with(vec![v1::Rule { require: queue_at_most(2.0), fallback: home, ..rule("out") }])
+    };
+    let decision = fleet.decide("t", "big", &[]);
+    let choice = decision.result.unwrap();
+    let stops: Vec<String> = choice.stops().map(on).collect();
+    assert_eq!(stops, ["one-big on one", "two-big on two", "small on small"]);
+    assert_eq!(choice.served_model(), Some("small"), "the body is made for the worker among them");
+    assert_eq!(decision.trace.unwrap().then.len(), 2);
+    let idle = Fleet { signals: Vec::new(), ..fleet }.decide("t", "big", &[]).result.unwrap();
+    assert!(idle.stops().all(|stop| on(stop) == "big on big"), "nothing leaves because a worker breaks down");
 }
 
 #[test]

@@ -77,8 +77,6 @@ fn candidates_and_fallbacks_that_are_never_used() {
             vec![
                 "p.yaml:6: spec.rules[0].fallback[0].providers[0]: `cloud` can never be used: the rule \
              requires locality Local (move the fallback to a rule of its own, or drop one of the two)",
-                "p.yaml:6: spec.rules[0].fallback[0].providers[0]: warning: requests do not go to providers \
-             yet: the gateway passes over `cloud` (policy tests go to it)",
             ],
         ),
         (
@@ -86,8 +84,6 @@ fn candidates_and_fallbacks_that_are_never_used() {
             vec![
                 "p.yaml:6: spec.rules[0].fallback[0].providers[0]: `cloud` can never be used: it is not of \
              the rule's require.providers (add it there, or drop the fallback)",
-                "p.yaml:6: spec.rules[0].fallback[0].providers[0]: warning: requests do not go to providers \
-             yet: the gateway passes over `cloud` (policy tests go to it)",
             ],
         ),
         (
@@ -111,8 +107,6 @@ fn candidates_and_fallbacks_that_are_never_used() {
             vec![
                 "p.yaml:6: spec.rules[0].fallback[0].providers[0]: warning: `cloud` does not offer llama (it \
              offers glm; name one in the tier's models)",
-                "p.yaml:6: spec.rules[0].fallback[0].providers[0]: warning: requests do not go to providers \
-             yet: the gateway passes over `cloud` (policy tests go to it)",
                 "p.yaml:6: spec.rules[0].when.models[0]: warning: no model and no alias matches `llama` \
              (known here: glm)",
             ],
@@ -142,8 +136,6 @@ fn candidates_and_fallbacks_that_are_never_used() {
                 "p.yaml:6: spec.rules[0].fallback[0].providers[0]: warning: `cloud` can never be used: rule \
              `p/b` forbids it for all that this one matches (what one rule forbids, no other rule brings \
              back)",
-                "p.yaml:6: spec.rules[0].fallback[0].providers[0]: warning: requests do not go to providers \
-             yet: the gateway passes over `cloud` (policy tests go to it)",
             ],
         ),
     ] {
@@ -173,12 +165,8 @@ fn candidates_and_fallbacks_that_are_never_used() {
     );
     rules(
         "  - {name: r, fallback: [{providers: [other]}]}\n",
-        &[
-            "p.yaml:6: spec.rules[0].fallback[0].providers[0]: GatewayBackend main does not have `other` \
-             (add it to its spec.providers)",
-            "p.yaml:6: spec.rules[0].fallback[0].providers[0]: warning: requests do not go to providers \
-             yet: the gateway passes over `other` (policy tests go to it)",
-        ],
+        &["p.yaml:6: spec.rules[0].fallback[0].providers[0]: GatewayBackend main does not have `other` \
+             (add it to its spec.providers)"],
     );
 }
 
