@@ -96,6 +96,7 @@ async fn works_with_no_more_rights_than_it_needs(namespaced: bool) {
     answered_with(&fleet, &client, 1, 200).await;
     must(fleet.namespace.apply(&turned_away(fleet.stack.model(), 429)).await);
     answered_with(&fleet, &client, 1, 429).await;
+    crate::statuses::policy_in_force(&fleet.namespace, "closed").await;
 
     let secrets = |namespace: &Namespace| Api::<Secret>::namespaced(bearer.clone(), namespace.name());
     must(secrets(&fleet.namespace).get("named").await);

@@ -9,3 +9,4 @@ mod gateways;
 mod istio;
 mod outage;
 mod scale;
+mod statuses;
