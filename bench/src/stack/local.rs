@@ -165,7 +165,7 @@ impl Stack {
         let (workers, total) = match &self.options.source {
             Source::Files => (self.workers.len(), self.workers.len()),
             Source::Given(source) => (source.workers, source.endpoints),
-            Source::Kubernetes(source) => (source.workers, source.workers),
+            Source::Kubernetes(source) => (source.workers, source.endpoints),
         };
         let alive = workers - self.options.sim.refuse.len();
         until("Envoy's endpoints", SETTLE, async || {

@@ -45,6 +45,10 @@ pub struct KubernetesSource {
     pub worker_set: String,
     /// How many workers of the set the stack waits for.
     pub workers: usize,
+    /// Files with the same resources, of which Envoy gets the ways to the backend's providers. Absent: it has no provider.
+    pub files: Option<PathBuf>,
+    /// How many endpoints Envoy gets: all workers and providers.
+    pub endpoints: usize,
 }
 
 impl Source {
@@ -68,8 +72,14 @@ impl Source {
     /// Tells `kinfctl envoy-config`.
     pub(super) fn tell_gateway(&self, command: &mut Command) {
         command.args(["--gateway-backend", self.backend()]);
-        if let Self::Given(source) = self {
-            command.arg(&source.config).arg("--provider-ca").arg(&source.provider_ca);
+        match self {
+            Self::Files => {}
+            Self::Given(source) => {
+                command.arg(&source.config).arg("--provider-ca").arg(&source.provider_ca);
+            }
+            Self::Kubernetes(source) => {
+                command.args(&source.files);
+            }
         }
     }
 

@@ -1,12 +1,12 @@
 //! What the tests share.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kinference_bench::load::{Answer, Client};
+use kinference_bench::load::{Answer, Client, Method};
 use kinference_bench::sim::Config;
 use kinference_bench::stack::{KubernetesSource, Source, Stack, StackOptions, TOKENIZER, free_port, until};
 use kinference_e2e::kubernetes::{Cluster, Manifest, Namespace, Worker, apply, read, read_files};
@@ -67,22 +67,42 @@ impl Fleet {
         change: impl FnOnce(KubernetesSource) -> KubernetesSource,
     ) -> Self {
         let sim = sim(workers);
-        let made: Vec<_> = (0..workers)
+        let resources = resources(&sim, namespace.name(), None);
+        Self::start_with(cluster, namespace, sim, &resources, pods, change).await
+    }
+
+    /// Starts two workers, the first with a Pod, and a gateway with a way to a provider outside, whose key is in the Secret
+    /// `bedrock-key`. Requests for the stack's model with the tag `out` may go there only.
+    pub(crate) async fn start_with_provider(provider: SocketAddr, key: &str) -> Self {
+        let cluster = cluster().await;
+        let namespace = must(cluster.namespace("fleet").await);
+        must(namespace.put_secret("bedrock-key", &[("token", key)]).await);
+        let sim = sim(2);
+        let resources = resources(&sim, namespace.name(), Some(provider));
+        let files = cluster.folder().join("fleet.yaml");
+        must(std::fs::write(&files, &resources));
+        let change = |source: KubernetesSource| KubernetesSource { files: Some(files), endpoints: 2, ..source };
+        Self::start_with(cluster, namespace, sim, &resources, 1, change).await
+    }
+
+    async fn start_with(
+        cluster: Cluster,
+        namespace: Namespace,
+        sim: Config,
+        resources: &str,
+        pods: usize,
+        change: impl FnOnce(KubernetesSource) -> KubernetesSource,
+    ) -> Self {
+        let workers: Vec<_> = (0..sim.workers)
             .map(|index| Worker::new(format!("w{index}"), "vllm", sim.worker_host(index).expect("an address")))
             .collect();
         must(namespace.put_config_map("tokenizer", &TOKENIZER).await);
-        must(namespace.apply(&resources(&sim)).await);
-        must(namespace.add_all(&made[..pods]).await);
-        let source = change(KubernetesSource {
-            kubeconfig: cluster.kubeconfig().to_owned(),
-            namespace: Some(namespace.name().to_owned()),
-            backend: namespace.key("main"),
-            worker_set: namespace.key("simulated"),
-            workers: pods,
-        });
+        must(namespace.apply(resources).await);
+        must(namespace.add_all(&workers[..pods]).await);
+        let source = change(source(&cluster, &namespace, "simulated", pods));
         let options = StackOptions { sim, source: Source::Kubernetes(source), ..StackOptions::default() };
         let stack = must(Stack::start(options).await);
-        Self { stack, namespace, workers: made, cluster }
+        Self { stack, namespace, workers, cluster }
     }
 
     /// The control service's words on the worker set.
@@ -109,6 +129,19 @@ impl Fleet {
     }
 }
 
+/// A control service that looks at one namespace, whose gateway backend is `main`.
+pub(crate) fn source(cluster: &Cluster, namespace: &Namespace, worker_set: &str, workers: usize) -> KubernetesSource {
+    KubernetesSource {
+        kubeconfig: cluster.kubeconfig().to_owned(),
+        namespace: Some(namespace.name().to_owned()),
+        backend: namespace.key("main"),
+        worker_set: namespace.key(worker_set),
+        workers,
+        files: None,
+        endpoints: workers,
+    }
+}
+
 /// Fast workers with the same ports, on addresses that no other test program has.
 fn sim(workers: usize) -> Config {
     let [_, high, low, _] = std::process::id().to_be_bytes();
@@ -126,31 +159,66 @@ fn sim(workers: usize) -> Config {
 }
 
 /// A gateway backend with one worker set, whose workers are the Pods with the label `app: vllm`.
-fn resources(sim: &Config) -> String {
+fn resources(sim: &Config, namespace: &str, provider: Option<SocketAddr>) -> String {
     let (model, port, events, replay) = (&sim.model, sim.http_port, sim.kv_port, sim.replay_port);
-    format!(
+    let providers = if provider.is_some() { "[{name: bedrock}]" } else { "[]" };
+    let fleet = format!(
         "apiVersion: kinference.dev/v1alpha1
 kind: GatewayBackend
-metadata: {{name: main}}
+metadata: {{name: main, namespace: {namespace}}}
 spec:
   pools: [{{name: gpu}}]
+  providers: {providers}
+  tags: {{header: x-kinference-tags}}
   debugHeaders: true
 ---
 apiVersion: kinference.dev/v1alpha1
 kind: InferencePool
-metadata: {{name: gpu}}
+metadata: {{name: gpu, namespace: {namespace}}}
 spec:
   workerSets: {{names: [simulated]}}
 ---
 apiVersion: kinference.dev/v1alpha1
 kind: InferenceWorkerSet
-metadata: {{name: simulated}}
+metadata: {{name: simulated, namespace: {namespace}}}
 spec:
   model: {{name: {model}, tokenizer: {{configMap: {{name: tokenizer}}}}}}
   workers: {{selector: {{matchLabels: {{app: vllm}}}}, port: {port}}}
   kvEvents: {{port: {events}, replayPort: {replay}}}
 "
-    )
+    );
+    let outside = provider.map(|address| {
+        format!(
+            "---
+apiVersion: kinference.dev/v1alpha1
+kind: InferenceProvider
+metadata: {{name: bedrock, namespace: {namespace}}}
+spec:
+  api: OpenAI
+  endpoint: http://{address}
+  credentials: {{secretRef: {{name: bedrock-key}}}}
+  models: [{{name: {model}}}]
+---
+apiVersion: kinference.dev/v1alpha1
+kind: InferencePolicy
+metadata: {{name: house, namespace: {namespace}}}
+spec:
+  rules:
+  - name: out
+    when: {{tags: {{any: [out]}}}}
+    require: {{locality: External}}
+    fallback: [{{providers: [bedrock]}}]
+"
+        )
+    });
+    fleet + &outside.unwrap_or_default()
+}
+
+/// Sends a request with the tag `out`.
+pub(crate) async fn ask_outside(client: &Client, model: &str) -> Answer {
+    let headers = [("content-type", "application/json"), ("x-kinference-tags", "out")];
+    let body = chat(model, &prompt(0, 60), 2).to_string();
+    must(client.send(Method::POST, "/v1/chat/completions", &headers, body).await)
 }
 
 /// A policy that turns requests for the stack's model away.

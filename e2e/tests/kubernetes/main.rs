@@ -8,5 +8,6 @@ mod fleet;
 mod gateways;
 mod istio;
 mod outage;
+mod providers;
 mod scale;
 mod statuses;

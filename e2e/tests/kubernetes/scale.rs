@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use kinference_bench::stack::{ControlService, KubernetesSource, Source, TOKENIZER};
+use kinference_bench::stack::{ControlService, Source, TOKENIZER};
 use kinference_e2e::alone;
 use kinference_e2e::kubernetes::Worker;
 use kinference_protocol::v1::snapshot_service_client::SnapshotServiceClient;
@@ -12,7 +12,7 @@ use kinference_protocol::v1::{FilterMessage, Hello, control_message, filter_mess
 
 use tonic::transport::Endpoint;
 
-use crate::common::{cluster, must};
+use crate::common::{cluster, must, source};
 
 const SETS: usize = 20;
 const PODS: usize = 2000;
@@ -43,13 +43,7 @@ fn two_thousand_pods_and_two_hundred_policies_are_served_within_five_seconds() {
         must(namespace.add_all(&pods).await);
         eprintln!("{PODS} Pods made in {:.1} s", start.elapsed().as_secs_f64());
 
-        let source = Source::Kubernetes(KubernetesSource {
-            kubeconfig: cluster.kubeconfig().to_owned(),
-            namespace: Some(namespace.name().to_owned()),
-            backend: namespace.key("main"),
-            worker_set: namespace.key("set-0"),
-            workers: PODS / SETS,
-        });
+        let source = Source::Kubernetes(source(&cluster, &namespace, "set-0", PODS / SETS));
         let mut times = Vec::new();
         for number in 0..STARTS {
             let start = Instant::now();

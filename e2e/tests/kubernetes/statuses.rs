@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use kinference_api::kinds::{GatewayBackend, InferencePolicy, InferencePool, InferenceProvider, InferenceWorkerSet};
-use kinference_bench::stack::{ControlService, KubernetesSource, Source, until};
+use kinference_bench::stack::{ControlService, Source, until};
 use kinference_e2e::alone;
 use kinference_e2e::kubernetes::Namespace;
 use kube::api::ListParams;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::common::{FOLLOW, Fleet, answered_with, must, turned_away};
+use crate::common::{FOLLOW, Fleet, answered_with, must, source, turned_away};
 
 /// Time for a status to be right: figures are written at most every ten seconds.
 const WRITTEN: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ where
 }
 
 /// Waits until a resource's status describes its present spec and has these conditions, and gives the resource.
-async fn with_conditions<K>(namespace: &Namespace, name: &str, expected: &[(&str, &str, &str)]) -> Value
+pub(crate) async fn with_conditions<K>(namespace: &Namespace, name: &str, expected: &[(&str, &str, &str)]) -> Value
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Serialize,
     K: std::fmt::Debug,
@@ -167,13 +167,7 @@ pub(crate) async fn policy_in_force(namespace: &Namespace, name: &str) {
 fn one_of_two_replicas_writes_and_the_other_takes_over() {
     alone(240, async {
         let mut fleet = Fleet::start(2, 2).await;
-        let source = Source::Kubernetes(KubernetesSource {
-            kubeconfig: fleet.cluster.kubeconfig().to_owned(),
-            namespace: Some(fleet.namespace.name().to_owned()),
-            backend: fleet.namespace.key("main"),
-            worker_set: fleet.namespace.key("simulated"),
-            workers: 2,
-        });
+        let source = Source::Kubernetes(source(&fleet.cluster, &fleet.namespace, "simulated", 2));
         let first = fleet.set_ready_count(2).await;
         assert_eq!(first, json!({"total": 2, "ready": 2}));
         let second = must(ControlService::start("second-replica", &source, fleet.cluster.folder()).await);
