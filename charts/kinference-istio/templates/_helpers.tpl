@@ -11,6 +11,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- .Release.Name | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/* True when a host is an IP address, so that nothing has to be looked up. */}}
+{{- define "kinference.isAddress" -}}
+{{- if regexMatch "^[0-9.]+$|:" . }}true{{ end -}}
+{{- end -}}
+
+{{/* The control service as gRPC names it. */}}
+{{- define "kinference.target" -}}
+{{- if contains ":" .Values.control.host }}{{ printf "[%s]:%v" .Values.control.host .Values.control.port }}
+{{- else }}{{ printf "%s:%v" .Values.control.host .Values.control.port }}{{ end -}}
+{{- end -}}
+
 {{/* Where the patches of the gateway's own listener apply. */}}
 {{- define "kinference.listener" -}}
 {{- if .Values.gateway.port }}

@@ -129,6 +129,9 @@ fn bootstrap_of(xds: SocketAddr, namespace: &str, labels: &[(&str, &str)]) -> se
                 "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}],
             },
         }]},
+        "bootstrap_extensions": [{"name": "envoy.bootstrap.internal_listener", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener",
+        }}],
         "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}},
     })
 }
