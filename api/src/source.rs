@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::policy_test::TestState;
 use crate::problem::{Problem, Problems, Severity};
 use crate::{Origin, Resources, check};
+use document::Tests;
 use sink::Sink;
 
 mod document;
@@ -79,15 +80,26 @@ pub fn load(paths: &[PathBuf]) -> Result<Resources, Problems> {
 
 /// Like [`load`], with warnings too, and with what could be read in spite of errors.
 pub fn examine(paths: &[PathBuf]) -> Loaded {
+    let (files, sink) = collect(paths);
+    examine_with(files, Tests::Read, sink)
+}
+
+/// Like [`examine`], but for what is to take force: policy tests are passed over, whatever is wrong with them.
+pub fn examine_resources(paths: &[PathBuf]) -> Loaded {
+    let (files, sink) = collect(paths);
+    examine_with(files, Tests::Skip, sink)
+}
+
+fn collect(paths: &[PathBuf]) -> (Vec<SourceFile>, Sink) {
     let (files, problems) = files::collect(paths);
     let mut sink = Sink::default();
     problems.into_iter().for_each(|problem| sink.push(problem));
-    examine_with(files, sink)
+    (files, sink)
 }
 
 /// Like [`examine`], of files that are in memory.
 pub fn examine_files(files: Vec<SourceFile>) -> Loaded {
-    examine_with(files, Sink::default())
+    examine_with(files, Tests::Read, Sink::default())
 }
 
 /// Loads a file that holds nothing but the `state` of a policy test.
@@ -95,9 +107,7 @@ pub fn examine_files(files: Vec<SourceFile>) -> Loaded {
 /// # Errors
 /// Every problem of the file.
 pub fn load_state(path: &Path) -> Result<TestState, Problems> {
-    let (files, problems) = files::collect(&[path.to_path_buf()]);
-    let mut sink = Sink::default();
-    problems.into_iter().for_each(|problem| sink.push(problem));
+    let (files, mut sink) = collect(&[path.to_path_buf()]);
     let mut state = None;
     for file in files {
         match text::Text::new(file) {
@@ -117,14 +127,14 @@ pub fn load_files(files: Vec<SourceFile>) -> Result<Resources, Problems> {
     examine_files(files).valid()
 }
 
-fn examine_with(files: Vec<SourceFile>, mut sink: Sink) -> Loaded {
+fn examine_with(files: Vec<SourceFile>, tests: Tests, mut sink: Sink) -> Loaded {
     let mut resources = Resources::default();
     let mut unread = document::Unread { anything: sink.len() > 0, ..Default::default() };
     let mut texts: BTreeMap<PathBuf, text::Text> = BTreeMap::new();
     for file in files {
         match text::Text::new(file) {
             Ok(text) => {
-                document::read_all(&text, &mut resources, &mut sink, &mut unread);
+                document::read_all(&text, tests, &mut resources, &mut sink, &mut unread);
                 texts.insert(text.path.clone(), text);
             }
             Err(problem) => {

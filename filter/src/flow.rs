@@ -184,7 +184,13 @@ impl RequestFlow {
         };
         let choice = match decide(snapshot, &gateway.ledger, &ask).result {
             Ok(choice) => choice,
-            Err(rejection) => return self.refuse(host, &Reply::rejected(&rejection)),
+            Err(rejection) => {
+                let mut reply = Reply::rejected(&rejection);
+                if snapshot.config.backend.debug_headers {
+                    reply.name_rule(&rejection);
+                }
+                return self.refuse(host, &reply);
+            }
         };
         let addresses: Vec<String> =
             choice.stops().filter_map(|stop| address(snapshot, &stop.destination)).map(Cow::into_owned).collect();

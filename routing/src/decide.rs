@@ -33,7 +33,7 @@ pub fn decide(snapshot: &Snapshot, ledger: &Ledger, ask: &Ask<'_>) -> Decision {
         stale: ask.stale,
         ..Trace::default()
     });
-    let verdict = Verdict::of(snapshot, &ask.caller, ask.prompted.model(), trace.as_mut());
+    let verdict = Verdict::of(snapshot, &ask.caller, ask.prompted.model(), ask.stale, trace.as_mut());
     let result = Deciding { snapshot, ledger, ask, verdict }.settle(trace.as_mut());
     if let (Some(trace), Ok(choice)) = (&mut trace, &result) {
         trace.rule = choice.rule.clone();
@@ -100,7 +100,7 @@ impl<'s> Deciding<'s, '_> {
             tiers.push(Tier { rule: Some(rule), gathered });
         }
         for candidate in tiers.iter_mut().flat_map(|tier| &mut tier.gathered.candidates) {
-            candidate.removal = forbidden(self.snapshot, &self.verdict, self.ask.caller.tenant, requested, candidate);
+            candidate.removal = forbidden(self.snapshot, &self.verdict, self.ask, candidate);
         }
         tiers
     }

@@ -47,19 +47,31 @@ impl Snapshot {
     }
 
     /// Models and aliases that a tenant may ask for, in order. An alias is a name, in the condition of a rule that states
-    /// candidates, that no worker serves itself.
+    /// candidates, that no worker serves itself. A model that only providers offer counts where a rule falls back to them.
     #[must_use]
     pub fn models_of(&self, tenant: &str) -> Vec<&str> {
         let rules = &self.config.rules;
+        let for_tenant = |rule: &&v1::Rule| {
+            rule.when.as_ref().is_none_or(|when| when.tenants.is_empty() || glob::any(&when.tenants, tenant))
+        };
+        let aliases = rules.list.iter().filter(for_tenant).filter(|rule| !rule.candidates.is_empty());
         let aliases =
-            rules.list.iter().filter(|rule| !rule.candidates.is_empty()).filter_map(|rule| rule.when.as_ref());
-        let aliases = aliases
-            .filter(|when| when.tenants.is_empty() || glob::any(&when.tenants, tenant))
-            .flat_map(|when| &when.models)
-            .filter(|model| !model.contains('*'));
-        let names: BTreeSet<&str> = self.config.models.keys().chain(aliases).map(String::as_str).collect();
+            aliases.filter_map(|rule| rule.when.as_ref()).flat_map(|when| &when.models).filter(|m| !m.contains('*'));
+        let outside = rules.list.iter().filter(for_tenant).flat_map(|rule| self.offered_by_fallbacks(rule));
+        let names = self.config.models.keys().chain(aliases).chain(outside).map(String::as_str);
+        let names: BTreeSet<&str> = names.collect();
         let allowed = |name: &&str| rules.tenant(tenant).is_none_or(|settings| glob::any(&settings.models, name));
         names.into_iter().filter(allowed).collect()
+    }
+
+    /// Models that the providers of a rule's tiers offer, and that the rule is for.
+    fn offered_by_fallbacks<'s>(&'s self, rule: &'s v1::Rule) -> impl Iterator<Item = &'s String> {
+        let is_for = |model: &&String| {
+            rule.when.as_ref().is_none_or(|when| when.models.is_empty() || glob::any(&when.models, model))
+        };
+        let named = |name: &'s String| self.config.rules.providers.iter().find(move |provider| provider.name == *name);
+        let providers = rule.fallback.iter().flat_map(|tier| &tier.providers).filter_map(named);
+        providers.flat_map(|provider| &provider.models).map(|offer| &offer.name).filter(is_for)
     }
 
     /// Value of a signal of a pool; `None` when it is missing.

@@ -56,11 +56,22 @@ impl Unread {
 }
 
 /// Reads every document of a file.
-pub(super) fn read_all(text: &Text, resources: &mut Resources, sink: &mut Sink, unread: &mut Unread) {
+pub(super) fn read_all(text: &Text, tests: Tests, resources: &mut Resources, sink: &mut Sink, unread: &mut Unread) {
+    if text.documents().next().is_none() {
+        sink.push(Problem {
+            file: text.path.clone(),
+            line: 1,
+            path: String::new(),
+            severity: Severity::Warning,
+            message: "the file holds no resource".into(),
+            remedy: "write one, or delete the file".into(),
+            resource: None,
+        });
+    }
     let mut budget = MAX_FILE_VALUES;
     for (index, document) in text.documents().enumerate() {
         let origin = Origin::File { file: text.path.clone(), document: index };
-        let mut reader = Reader { text, document, origin, resource: None, sink, unread };
+        let mut reader = Reader { text, document, origin, tests, resource: None, sink, unread };
         reader.read(&mut budget, resources);
     }
 }
@@ -71,7 +82,7 @@ pub(super) fn read_state(text: &Text, sink: &mut Sink) -> Option<TestState> {
     let document = text.document(0)?;
     let mut unread = Unread::default();
     let mut budget = MAX_FILE_VALUES;
-    let mut reader = Reader { text, document, origin, resource: None, sink, unread: &mut unread };
+    let mut reader = Reader { text, document, origin, tests: Tests::Read, resource: None, sink, unread: &mut unread };
     match reader.document.read(Probe { budget: &mut budget }) {
         Ok(_) => reader.strict::<TestState>(Shape::State),
         Err(error) => {
@@ -81,10 +92,20 @@ pub(super) fn read_state(text: &Text, sink: &mut Sink) -> Option<TestState> {
     }
 }
 
+/// What becomes of policy tests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tests {
+    /// They are read and checked.
+    Read,
+    /// They are passed over.
+    Skip,
+}
+
 struct Reader<'a> {
     text: &'a Text,
     document: Document<'a>,
     origin: Origin,
+    tests: Tests,
     /// Whose problems are found, once that is known.
     resource: Option<(Kind, ObjectKey)>,
     sink: &'a mut Sink,
@@ -155,6 +176,7 @@ impl Reader<'_> {
         let Some((shape, key)) = self.header() else { return };
         let kind = match shape {
             Shape::Resource(kind) => kind,
+            Shape::PolicyTest if self.tests == Tests::Skip => return,
             Shape::PolicyTest | Shape::State => return self.policy_test(key, resources),
         };
         self.resource = Some((kind, key.clone()));

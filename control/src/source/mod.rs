@@ -47,7 +47,7 @@ impl Loader {
     /// Every problem of the files, one a line: what, where, and what to do.
     pub fn load(&mut self) -> Result<Plan, Faults> {
         self.seen = Some(watch::config_fingerprint(&self.folder));
-        let loaded = kinference_api::source::examine(std::slice::from_ref(&self.folder));
+        let loaded = kinference_api::source::examine_resources(std::slice::from_ref(&self.folder));
         let mut plan = judge::together(&loaded).map_err(|faults| self.blame(faults, &loaded))?;
         if plan.fleets.is_empty() {
             // Most likely a mount that is not there (yet). Taking every worker away would be the worst answer.

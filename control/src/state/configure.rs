@@ -14,6 +14,7 @@ use super::{Faults, Fleet, Plan};
 impl Fleet {
     pub(super) fn configure(&mut self, result: Result<Plan, Faults>, now: u64) {
         let workers_only = result.as_ref().is_ok_and(|plan| plan.workers_only && self.config.in_force);
+        let whole = result.is_err();
         let faults = match result {
             Ok(mut plan) => {
                 let faults = std::mem::take(&mut plan.faults);
@@ -27,10 +28,10 @@ impl Fleet {
         }
         // Pods come and go while a problem stays; once is enough to tell it.
         if !faults.problems.is_empty() && faults.problems != self.config.faults.problems {
-            let kept = if self.config.in_force {
-                "the last good one stays in force where it has problems"
-            } else {
-                "waiting for it to be mended"
+            let kept = match self.config.in_force {
+                false => "waiting for it to be mended",
+                true if whole => "nothing of it takes force, and the last good one stays",
+                true => "the last good one stays in force where it has problems",
             };
             tracing::error!("the configuration is not valid; {kept}:\n{}", faults.problems.join("\n"));
         }

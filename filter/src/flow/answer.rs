@@ -10,6 +10,7 @@ use kinference_routing::ledger::Ticket;
 use kinference_routing::openai::{Request, UsageScanner};
 
 use super::address;
+use super::reply::{RULE, visible};
 use crate::gateway::Gateway;
 use crate::gateway::attempts::Allowed;
 use crate::gateway::metrics::Metric;
@@ -222,7 +223,7 @@ impl Answer {
             host.set_response_header("x-kinference-destination", &visible(&name));
         }
         if let Some(rule) = &self.choice.rule {
-            host.set_response_header("x-kinference-rule", &visible(rule));
+            host.set_response_header(RULE, &visible(rule));
         }
         host.set_response_header("x-kinference-predicted-cached-tokens", &self.expected.cached_tokens.to_string());
         let ttft = format!("{:.1}", self.expected.predicted_ttft_ms);
@@ -291,9 +292,4 @@ impl Answer {
 
 fn elapsed(from_ms: u64, to_ms: u64) -> u32 {
     u32::try_from(to_ms.saturating_sub(from_ms)).unwrap_or(u32::MAX)
-}
-
-/// Text that may stand in a header.
-fn visible(text: &str) -> String {
-    text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
 }

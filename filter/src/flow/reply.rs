@@ -12,6 +12,14 @@ const DEFAULT_RETRY: &str = "1";
 /// The header that says so.
 const RETRY_AFTER: &str = "retry-after";
 
+/// The debug header that names the rule that decided.
+pub(super) const RULE: &str = "x-kinference-rule";
+
+/// Text that may stand in a header.
+pub(super) fn visible(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
+}
+
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reply {
@@ -109,6 +117,13 @@ impl Reply {
             reply.headers.push((RETRY_AFTER, seconds.to_string()));
         }
         reply
+    }
+
+    /// Says which rule rejects.
+    pub(super) fn name_rule(&mut self, rejection: &Rejection) {
+        if let Rejection::Rule { rule, .. } = rejection {
+            self.headers.push((RULE, visible(rule)));
+        }
     }
 
     pub(crate) fn provider_not_chosen() -> Self {

@@ -5,7 +5,7 @@ use kinference_protocol::v1;
 use super::glob;
 use super::rules::{Rules, describe, holds};
 use super::verdict::Verdict;
-use crate::decide::{Candidate, Place};
+use crate::decide::{Ask, Candidate, Place};
 use crate::snapshot::Snapshot;
 
 /// Why a place may not take a request.
@@ -19,16 +19,17 @@ pub struct Removal {
     pub load: bool,
 }
 
-/// The first requirement that forbids a place; a hard one before a load one.
+/// The first requirement that forbids a place; a hard one before a load one. A stale snapshot says nothing of load: then
+/// only hard ones count, so that the loss of the control service fails no request.
 #[must_use]
 pub(crate) fn forbidden(
     snapshot: &Snapshot,
     verdict: &Verdict<'_>,
-    tenant: &str,
-    requested: &str,
+    ask: &Ask<'_>,
     candidate: &Candidate<'_>,
 ) -> Option<Removal> {
     let rules = &snapshot.config.rules;
+    let (tenant, requested) = (ask.caller.tenant, ask.prompted.model());
     if let Some(reason) = not_for_tenant(snapshot, tenant, requested, &candidate.model) {
         return Some(Removal { rule: String::new(), reason, load: false });
     }
@@ -37,6 +38,9 @@ pub(crate) fn forbidden(
         if let Some(reason) = hard(rules, require, &candidate.place) {
             return Some(Removal { rule: rule.name.clone(), reason, load: false });
         }
+    }
+    if ask.stale {
+        return None;
     }
     for (rule, require) in requirements() {
         if let Some(reason) = load(rules, require, candidate) {

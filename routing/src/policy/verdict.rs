@@ -32,9 +32,16 @@ pub struct Verdict<'s> {
 const TTFT_BUDGET_MS: f32 = 2000.0;
 
 impl<'s> Verdict<'s> {
-    /// Matches the rules against a request as it came, and notes in the trace which of them do.
+    /// Matches the rules against a request as it came, and notes in the trace which of them do. Of a `stale` snapshot the
+    /// state of pools is not known.
     #[must_use]
-    pub fn of(snapshot: &'s Snapshot, caller: &Caller<'_>, model: &str, mut trace: Option<&mut Trace>) -> Self {
+    pub fn of(
+        snapshot: &'s Snapshot,
+        caller: &Caller<'_>,
+        model: &str,
+        stale: bool,
+        mut trace: Option<&mut Trace>,
+    ) -> Self {
         let rules = &snapshot.config.rules;
         let mut verdict = Self {
             matching: Vec::new(),
@@ -47,7 +54,7 @@ impl<'s> Verdict<'s> {
             tiers: Vec::new(),
         };
         for rule in &rules.list {
-            let signal = |pool: u32, signal: u32| snapshot.pool_signal(pool, signal);
+            let signal = |pool: u32, signal: u32| if stale { None } else { snapshot.pool_signal(pool, signal) };
             let why_not = mismatch(rules, rule.when.as_ref(), caller, model, signal);
             if let Some(trace) = trace.as_deref_mut() {
                 trace.rules.push(RuleTrace { name: rule.name.clone(), mismatch: why_not.clone() });

@@ -75,6 +75,7 @@ fn a_rule_rejects_with_its_own_words() {
     let received = proxy.received(exchange);
     assert_eq!((received.status, received.headers.text("retry-after").as_deref()), (429, Some("30")));
     assert_eq!(received.json()["error"]["message"], "Batch work waits.");
+    assert_eq!(received.headers.text("x-kinference-rule").as_deref(), Some("house/wait"));
     assert!(proxy.forwarded(exchange).is_none());
     let exchange = proxy.send(0, &from("research", MODEL));
     assert!(proxy.forwarded(exchange).is_some());

@@ -82,13 +82,17 @@ impl Fleet {
     }
 
     fn decide(&self, tenant: &str, model: &str, tags: &[&str]) -> Decision {
+        self.decide_when(false, tenant, model, tags)
+    }
+
+    fn decide_when(&self, stale: bool, tenant: &str, model: &str, tags: &[&str]) -> Decision {
         let cached = BTreeMap::new();
         let ask = Ask {
             prompted: Prompted::Figures { model, prompt_tokens: 900, cached: &cached },
             caller: Caller { tenant, tags },
             now_ms: 0,
             unix_s: 0,
-            stale: false,
+            stale,
             explain: true,
         };
         decide(self.replica().current().unwrap(), &Ledger::default(), &ask)
@@ -155,6 +159,20 @@ fn pii() -> v1::Rule {
     }
 }
 
+/// The pool of the big model is in use.
+fn busy() -> v1::Rule {
+    let bound = v1::Bound { signal: 1, bound: Some(v1::bound::Bound::AtLeast(0.9)) };
+    v1::Rule {
+        when: Some(v1::When {
+            tenants: vec!["batch-*".into()],
+            pools: vec![v1::PoolBound { pool: 0, bound: Some(bound) }],
+            ..v1::When::default()
+        }),
+        reject: Some(v1::Answer { status: 429, retry_after_s: 60, message: "The pool is busy.".into() }),
+        ..rule("busy")
+    }
+}
+
 #[test]
 fn an_alias_goes_to_the_models_that_it_names() {
     let alias =
@@ -178,6 +196,18 @@ fn bursts_go_to_the_first_provider_that_is_ready() {
     assert_eq!(fleet.decide("t", "big", &[]).result.unwrap().rule.as_deref(), Some("p/burst"));
     fleet.rules[0].fallback = providers(&["down", "two"]);
     assert_eq!(fleet.place("big", &[]), "two-big on two");
+}
+
+#[test]
+fn without_the_control_service_only_hard_requirements_are_left() {
+    let full =
+        Fleet { pool_usage: 0.95, signals: vec![(0, 9.0), (1, 9.0)], ..Fleet::with(vec![busy(), burst(), pii()]) };
+    assert_eq!(full.decide("batch-team", "big", &[]).result.unwrap_err().status(), 429);
+    let stale = full.decide_when(true, "batch-team", "big", &[]);
+    assert!(stale.trace.unwrap().rules[0].mismatch.as_ref().unwrap().contains("missing"));
+    assert_eq!(on(&stale.result.unwrap().first), "big on big", "its last load and pools say nothing any more");
+    let full = Fleet { unready: vec![0, 1], ..full };
+    assert_eq!(full.decide_when(true, "t", "big", &["pii"]).result.unwrap_err().status(), 503);
 }
 
 #[test]
@@ -280,17 +310,7 @@ fn a_missing_signal_fails_its_requirement_and_shows_in_the_trace() {
 
 #[test]
 fn pool_state_rejects_and_tells_when_to_come_back() {
-    let bound = v1::Bound { signal: 1, bound: Some(v1::bound::Bound::AtLeast(0.9)) };
-    let reject = v1::Rule {
-        when: Some(v1::When {
-            tenants: vec!["batch-*".into()],
-            pools: vec![v1::PoolBound { pool: 0, bound: Some(bound) }],
-            ..v1::When::default()
-        }),
-        reject: Some(v1::Answer { status: 429, retry_after_s: 60, message: "The pool is busy.".into() }),
-        ..rule("busy")
-    };
-    let mut fleet = Fleet::with(vec![reject]);
+    let mut fleet = Fleet::with(vec![busy()]);
     assert!(fleet.decide("batch-team", "big", &[]).result.is_ok());
     fleet.pool_usage = 0.9;
     assert!(fleet.decide("batch-team", "big", &[]).result.is_err());
