@@ -179,3 +179,21 @@ fn the_example_is_valid() {
     let resources = load(&[root.join("examples/local")]).unwrap_or_else(|problems| panic!("{problems}"));
     assert_eq!(resources.backends.len(), 1);
 }
+
+#[test]
+fn tests_are_for_people_and_an_empty_file_is_told_of() {
+    let folder = Folder::new("tests-and-empty");
+    let broken = "apiVersion: kinference.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: t}\ncases: [{nonsense: 1}]\n";
+    folder.write("a.yaml", include_str!("tests/all.yaml"));
+    folder.write("t.yaml", broken);
+    folder.write("empty.yaml", "# nothing yet\n");
+    let paths = [folder.0.clone()];
+    let (all, resources) = (examine(&paths), examine_resources(&paths));
+    let said = |loaded: &Loaded| loaded.problems.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert!(said(&all).iter().any(|line| line.contains("nonsense")), "{:?}", said(&all));
+    let said = said(&resources);
+    assert!(said.iter().all(|line| !line.contains("t.yaml")), "{said:?}");
+    let empty = "empty.yaml:1: warning: the file holds no resource (write one, or delete the file)";
+    assert!(said.iter().any(|line| line.ends_with(empty)), "{said:?}");
+    assert!(resources.resources.policy_tests.is_empty() && !resources.resources.policies.is_empty());
+}

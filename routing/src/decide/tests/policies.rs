@@ -14,30 +14,43 @@ struct Fleet {
     signals: Vec<(u32, f32)>,
     pool_usage: f32,
     unready: Vec<u32>,
+    /// What providers offer beside the big model.
+    offers: Vec<String>,
 }
 
 const WORKERS: [(u32, u32); 4] = [(0, 1), (1, 1), (64, 2), (65, 2)];
 
 impl Fleet {
     fn with(rules: Vec<v1::Rule>) -> Self {
-        Self { rules, tenancy: v1::Tenancy::default(), signals: Vec::new(), pool_usage: 0.1, unready: Vec::new() }
+        Self {
+            rules,
+            tenancy: v1::Tenancy::default(),
+            signals: Vec::new(),
+            pool_usage: 0.1,
+            unready: Vec::new(),
+            offers: Vec::new(),
+        }
     }
 
     fn replica(&self) -> Replica {
         let world = World::new(&[(1, "big"), (2, "small")], &WORKERS);
+        let offer = |name: &str, model: &str| v1::ProviderModel {
+            name: model.into(),
+            upstream_name: format!("{name}-{model}"),
+            input_price: Some(1.0),
+            output_price: Some(2.0),
+            expected_ttft_ms: 900,
+        };
         let provider = |name: &str, ready| v1::Provider {
             name: name.into(),
             cluster: format!("provider_{name}"),
             authority: format!("{name}.example"),
             base_path: "/v1".into(),
             ready,
-            models: vec![v1::ProviderModel {
-                name: "big".into(),
-                upstream_name: format!("{name}-big"),
-                input_price: Some(1.0),
-                output_price: Some(2.0),
-                expected_ttft_ms: 900,
-            }],
+            models: std::iter::once("big")
+                .chain(self.offers.iter().map(String::as_str))
+                .map(|model| offer(name, model))
+                .collect(),
             ..v1::Provider::default()
         };
         let config = v1::Config {
@@ -196,6 +209,18 @@ fn bursts_go_to_the_first_provider_that_is_ready() {
     assert_eq!(fleet.decide("t", "big", &[]).result.unwrap().rule.as_deref(), Some("p/burst"));
     fleet.rules[0].fallback = providers(&["down", "two"]);
     assert_eq!(fleet.place("big", &[]), "two-big on two");
+}
+
+#[test]
+fn models_that_only_providers_offer_are_listed_where_a_rule_leads_there() {
+    let mut fleet =
+        Fleet::with(vec![v1::Rule { when: models(&["hu*"]), fallback: providers(&["one"]), ..rule("out") }]);
+    fleet.offers = vec!["huge".into(), "other".into()];
+    let replica = fleet.replica();
+    assert_eq!(replica.current().unwrap().models_of("t"), ["big", "huge", "small"]);
+    assert_eq!(on(&fleet.decide("t", "huge", &[]).result.unwrap().first), "one-huge on one");
+    fleet.rules.clear();
+    assert_eq!(fleet.replica().current().unwrap().models_of("t"), ["big", "small"]);
 }
 
 #[test]
