@@ -23,7 +23,8 @@ Ends with 0 when the resources are valid, 1 when they are not, 2 when the comman
 /// Checks files and folders of resources: fields, values, units, references, and rules that never match, never count or
 /// are not in force yet.
 ///
-/// Prints every problem with file, line and field path.
+/// Prints every problem with file, line and field path; of a document that cannot be read as its kind, the first, and what
+/// is wrong between resources once all can be read.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

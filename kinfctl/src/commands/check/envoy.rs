@@ -11,6 +11,8 @@ const ENVOY: &str = "envoy";
 const DESTINATION: &str = "x-gateway-destination-endpoint";
 /// Envoy lets a filter hold back headers while the body comes from this version on.
 const LEAST: (u32, u32) = (1, 35);
+/// The control service is heard every second.
+const OLD_MS: u64 = 5_000;
 /// Envoy's default buffer is 1 MiB, and prompts are longer.
 const LEAST_BUFFER: u64 = 2 << 20;
 /// Envoy's own limits of 1024 are reached by streams that wait for their tokens.
@@ -56,6 +58,14 @@ pub(super) fn judge(envoy: &Envoy, findings: &mut Findings) {
                     "the filter's metrics are not there: it does not run",
                     "Envoy's log says why the module could not be loaded",
                 ),
+            }
+            let age_ms = stats.get("wasmcustom.kinference_filter_snapshot_age_ms").copied().unwrap_or_default();
+            if applied.is_some_and(|count| count > 0) && age_ms > OLD_MS {
+                findings.warning(
+                    ENVOY,
+                    format!("the filter has not heard of the control service for {} s", age_ms / 1000),
+                    "past staleAfter it routes without caches, load and pools; see whether the service runs and can be reached",
+                );
             }
             if stats.get("cluster.kinference_control.ssl.fail_verify_error").is_some_and(|count| *count > 0)
                 || stats.get("cluster.kinference_control.ssl.fail_verify_san").is_some_and(|count| *count > 0)

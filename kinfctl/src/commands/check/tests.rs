@@ -184,6 +184,12 @@ fn an_envoy_as_envoy_config_makes_it_is_well() {
     assert_eq!((findings.count(Level::Problem), findings.count(Level::Warning)), (0, 0), "{good}");
     assert!(good.contains("✓ 2 endpoints of workers"), "{good}");
 
+    if let Ok(stats) = &mut world.stats {
+        stats.insert("wasmcustom.kinference_filter_snapshot_age_ms".into(), 12_400);
+    }
+    let old = text(&of_envoy(&world));
+    assert!(old.contains("has not heard of the control service for 12 s"), "{old}");
+
     world.stats = Ok(BTreeMap::new());
     world.clusters = Ok(json!({"cluster_statuses": [{"name": "kinference_workers"}]}));
     world.server_info = Ok(json!({"version": "abc/1.34.2/Clean/RELEASE/BoringSSL", "state": "INITIALIZING"}));
