@@ -120,6 +120,11 @@ impl Exchange for Envoy {
         hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
     }
 
+    fn request_header_lines(&self, name: &str) -> Vec<Vec<u8>> {
+        let all = hostcalls::get_map_bytes(MapType::HttpRequestHeaders).unwrap_or_default();
+        all.into_iter().filter(|(known, _)| known == name).map(|(_, value)| value).collect()
+    }
+
     fn set_request_header(&self, name: &str, value: &str) {
         let _ = hostcalls::set_map_value(MapType::HttpRequestHeaders, name, Some(value));
     }

@@ -32,9 +32,9 @@ const UNDECIDED: &str = "x-kinference-undecided";
 const MAX_RETRIES: &str = "x-envoy-max-retries";
 const RETRY_ON: &str = "x-envoy-retry-on";
 const RETRIABLE_CODES: &str = "x-envoy-retriable-status-codes";
-/// Answers of a provider after which the next place is tried: it is overloaded, broken, or not to be used as it is
-/// configured (the provider's side of the filter turns those into 502).
-const PROVIDER_FAILURES: &str = "408,429,500,502,503,504,529";
+/// Answers of a provider after which the next place is tried, beside every 5xx: it is overloaded. What speaks against the
+/// gateway itself, the provider's side of the filter turns into 502.
+const PROVIDER_FAILURES: &str = "408,429";
 /// The header that names the rank within a worker to the engine.
 const RANK: &str = "x-data-parallel-rank";
 /// The path that lists the models.
@@ -61,7 +61,7 @@ enum Stage {
     /// Nothing was seen yet, or nothing is left to do.
     Idle,
     /// The body is being collected by the proxy.
-    Collecting { endpoint: Endpoint, bytes: usize, identity: Identity },
+    Collecting { endpoint: Endpoint, bytes: usize },
     /// It was sent to a worker.
     Sent(Box<Answer>),
 }
@@ -79,28 +79,30 @@ impl RequestFlow {
         for name in [DESTINATION, UNDECIDED, ATTEMPT] {
             host.remove_request_header(name);
         }
-        let identity = Identity::of(host, self.gateway.borrow().replica.current());
         let path = host.request_header(":path").unwrap_or_default();
         let path = String::from_utf8_lossy(&path);
         let method = host.request_header(":method").unwrap_or_default();
         let Some(endpoint) = Endpoint::of_path(&path) else {
-            return self.other_path(host, &path, &method, identity);
+            return self.other_path(host, &path, &method);
         };
         if method != b"POST" {
             return self.refuse(host, &Reply::wrong_method("POST"));
         }
         host.remove_request_header(RANK);
-        let Some(identity) = identity else { return self.refuse(host, &Reply::unidentified()) };
+        if path.split(['?', '#']).next().is_some_and(|path| path.ends_with('/')) {
+            // Engines know the path without the slash only.
+            host.set_request_header(":path", &format!("/v1{}", endpoint.suffix()));
+        }
         let limit = self.gateway.borrow().body_limit();
         let announced = host.request_header("content-length").and_then(|value| number(&value));
-        if announced.is_some_and(|length| length > limit) {
+        if announced.is_some_and(|length| length > limit as u64) {
             return self.refuse(host, &Reply::too_large(limit));
         }
-        self.stage = Stage::Collecting { endpoint, bytes: 0, identity };
+        self.stage = Stage::Collecting { endpoint, bytes: 0 };
         if end { self.request_complete(host) } else { Verdict::Pause }
     }
 
-    fn other_path(&mut self, host: &dyn Exchange, path: &str, method: &[u8], identity: Option<Identity>) -> Verdict {
+    fn other_path(&mut self, host: &dyn Exchange, path: &str, method: &[u8]) -> Verdict {
         let path = path.split(['?', '#']).next().unwrap_or_default();
         if path.strip_suffix('/').unwrap_or(path) != MODELS {
             return self.refuse(host, &Reply::unknown_path());
@@ -108,7 +110,11 @@ impl RequestFlow {
         if method != b"GET" {
             return self.refuse(host, &Reply::wrong_method("GET"));
         }
-        let Some(identity) = identity else { return self.refuse(host, &Reply::unidentified()) };
+        let identity = Identity::of(host, self.gateway.borrow().replica.current());
+        let identity = match identity {
+            Ok(identity) => identity,
+            Err(unknown) => return self.refuse(host, &Reply::unknown(unknown)),
+        };
         let reply = {
             let gateway = self.gateway.borrow();
             gateway.replica.current().map(|snapshot| Reply::models(snapshot.models_of(identity.tenant()).iter()))
@@ -137,7 +143,7 @@ impl RequestFlow {
 
     fn request_complete(&mut self, host: &dyn Exchange) -> Verdict {
         let stage = std::mem::replace(&mut self.stage, Stage::Idle);
-        let Stage::Collecting { endpoint, bytes, identity } = stage else {
+        let Stage::Collecting { endpoint, bytes } = stage else {
             self.stage = stage;
             return Verdict::Continue;
         };
@@ -151,20 +157,13 @@ impl RequestFlow {
             Ok(request) => request,
             Err(problem) => return self.refuse(host, &Reply::invalid(&problem)),
         };
-        let verdict = self.route(host, &request, &body, &identity, started);
+        let verdict = self.route(host, &request, &body, started);
         let taken = host.now().saturating_sub(started);
         host.record(Metric::DecisionTime, u64::try_from(taken.as_micros()).unwrap_or(u64::MAX));
         verdict
     }
 
-    fn route(
-        &mut self,
-        host: &dyn Exchange,
-        request: &Request<'_>,
-        body: &[u8],
-        identity: &Identity,
-        now: Duration,
-    ) -> Verdict {
+    fn route(&mut self, host: &dyn Exchange, request: &Request<'_>, body: &[u8], now: Duration) -> Verdict {
         let shared = Rc::clone(&self.gateway);
         let mut gateway = shared.borrow_mut();
         let gateway = &mut *gateway;
@@ -172,6 +171,10 @@ impl RequestFlow {
         gateway.take_prefilled(host);
         gateway.peers.read(host, &mut gateway.ledger);
         let Some(snapshot) = gateway.replica.current() else { return self.undecided_by(host, gateway.failure_mode()) };
+        let identity = match Identity::of(host, Some(snapshot)) {
+            Ok(identity) => identity,
+            Err(unknown) => return self.refuse(host, &Reply::unknown(unknown)),
+        };
         let stale = gateway.is_stale(snapshot);
         let tags = identity.tags();
         let ask = Ask {
@@ -207,7 +210,7 @@ impl RequestFlow {
         let allowed = Attempts::allow(&gateway.attempts, snapshot, &choice);
         if let Some(allowed) = &allowed {
             host.set_request_header(ATTEMPT, &allowed.token().to_string());
-            host.set_request_header(RETRY_ON, "connect-failure,reset,retriable-status-codes");
+            host.set_request_header(RETRY_ON, "connect-failure,reset,5xx,retriable-status-codes");
             host.set_request_header(RETRIABLE_CODES, PROVIDER_FAILURES);
         }
         host.count(Metric::Decisions, 1);
@@ -231,6 +234,7 @@ impl RequestFlow {
             FailureMode::Open => {
                 self.stage = Stage::Idle;
                 host.count(Metric::Undecided, 1);
+                caller::strip(host);
                 host.set_request_header(UNDECIDED, "1");
                 host.choose_route_anew();
                 Verdict::Continue
@@ -305,7 +309,7 @@ pub(crate) fn forward_as(host: &dyn Exchange, request: &Request<'_>, body: &[u8]
     host.set_request_header("content-length", &spliced.len().to_string());
 }
 
-fn number(value: &[u8]) -> Option<usize> {
+fn number(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.trim().parse().ok()
 }
 

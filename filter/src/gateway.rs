@@ -17,7 +17,7 @@ use kinference_routing::ledger::Ledger;
 use kinference_routing::snapshot::{ApplyError, Changes, Outcome, Replica, Snapshot};
 
 use crate::config::{FailureMode, PluginConfig};
-use crate::host::Host;
+use crate::host::{Host, Severity};
 use attempts::Attempts;
 use clock::Clock;
 use metrics::Metric;
@@ -50,6 +50,8 @@ pub struct Gateway {
     pub reports: Outbox,
     /// Requests that may go to providers.
     pub attempts: Rc<RefCell<Attempts>>,
+    /// Providers that the proxy has no way to, as was told.
+    unreachable: Vec<String>,
     current_ms: u64,
     tidied_ms: u64,
     requests: u64,
@@ -137,7 +139,24 @@ impl Gateway {
             }
         }
         self.current_ms = self.clock.last();
+        self.tell_unreachable(host);
         Ok(outcome)
+    }
+
+    /// Says once which providers the proxy has no way to.
+    fn tell_unreachable(&mut self, host: &dyn Host) {
+        if self.replica.unreachable().eq(self.unreachable.iter().map(String::as_str)) {
+            return;
+        }
+        self.unreachable = self.replica.unreachable().map(str::to_owned).collect();
+        if !self.unreachable.is_empty() {
+            let names = self.unreachable.join(", ");
+            let message = format!(
+                "kinference: no listener leads to the providers {names}, which are passed over; make the proxy's \
+                 configuration anew with `kinfctl envoy-config`"
+            );
+            host.log(Severity::Warning, &message);
+        }
     }
 
     fn addresses(&self) -> BTreeMap<u32, String> {

@@ -40,8 +40,10 @@ pub enum Severity {
 /// Request headers can be read and written until the request was sent on, those of the response until their callback has
 /// returned.
 pub trait Exchange: Host {
-    /// A header of the request; several of one name are joined by the proxy.
+    /// A header of the request.
     fn request_header(&self, name: &str) -> Option<Vec<u8>>;
+    /// Every line of a header of the request; a proxy may give only the first one for [`Exchange::request_header`].
+    fn request_header_lines(&self, name: &str) -> Vec<Vec<u8>>;
     /// Sets a header of the request.
     fn set_request_header(&self, name: &str, value: &str);
     /// Removes every header of that name from the request.

@@ -130,8 +130,10 @@ impl ProviderFlow {
 fn not_for_clients(status: &[u8]) -> Option<&'static str> {
     match status {
         b"401" | b"403" => Some("it refuses the gateway's credentials"),
-        b"404" | b"405" => Some("it does not know the model or the path that the gateway is configured with"),
+        b"402" => Some("it asks the gateway to pay"),
+        b"404" | b"405" | b"410" => Some("it does not know the model or the path that the gateway is configured with"),
         b"407" => Some("a proxy before it asks for credentials"),
+        [b'1', ..] => Some("it wants to go on in another protocol"),
         [b'3', ..] => Some("it answers from another address"),
         _ => None,
     }

@@ -52,6 +52,10 @@ pub fn provider_cluster(provider: &ObjectKey) -> String {
 pub fn upstream(provider: &InferenceProviderSpec) -> Result<Upstream, EndpointError> {
     let url = &provider.endpoint;
     let bad = |what: &str, remedy| EndpointError { problem: format!("`{url}` {what}"), remedy };
+    if let Some(bad_byte) = url.bytes().find(|byte| !byte.is_ascii_graphic() || b"\"\\<>^`{|}".contains(byte)) {
+        let what = format!("has {:?}, which no URL has", char::from(bad_byte));
+        return Err(EndpointError { problem: format!("{url:?} {what}"), remedy: "encode it or leave it out" });
+    }
     let no_url = || bad("is not a URL", "start with https:// or http:// and a host");
     let (tls, rest) = match url.split_once("://") {
         Some(("https", rest)) => (true, rest),
@@ -73,8 +77,16 @@ pub fn upstream(provider: &InferenceProviderSpec) -> Result<Upstream, EndpointEr
             None => (authority, None),
         },
     };
-    if host.is_empty() {
+    let is_label = |label: &str| {
+        let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        !label.is_empty() && label.len() <= 63 && label.bytes().all(inner) && !label.starts_with('-')
+    };
+    let is_ip = host.parse::<std::net::IpAddr>().is_ok();
+    if !is_ip && !host.strip_suffix('.').unwrap_or(host).split('.').all(is_label) {
         return Err(no_url());
+    }
+    if path.split('/').any(|part| part == "." || part == "..") {
+        return Err(bad("has `.` or `..` in its path", "write the path that is meant"));
     }
     let usual = if tls { 443 } else { 80 };
     let port = match port {
@@ -174,6 +186,12 @@ mod tests {
             ("https://a:0", "has no valid port"),
             ("https://[::1", "is not a URL"),
             ("https://user:pass@a", "has a user name"),
+            ("http://127.0.0.1:1/v1\r\nx-inj: 1", "which no URL has"),
+            ("https://a/v1 x", "which no URL has"),
+            ("https://ä/v1", "which no URL has"),
+            ("https://-a-/v1", "is not a URL"),
+            ("https://a..b/v1", "is not a URL"),
+            ("https://a/../v1", "in its path"),
             ("https://a/v1?key=x", "has a query"),
         ] {
             let error = of("OpenAI", endpoint).unwrap_err().to_string();

@@ -69,6 +69,10 @@ impl Text {
             }
         };
         let json = file.path.extension().is_some_and(|extension| extension == "json");
+        if !json && let Some(line) = too_deep(&content) {
+            let message = format!("more than {MAX_NESTING} brackets open at a time");
+            return Err(problem(line, message, "nest less; no resource needs it"));
+        }
         let documents = if json { vec![Span { bytes: 0..content.len(), first_line: 1 }] } else { split(&content) };
         Ok(Text { path: file.path, content, json, documents })
     }
@@ -81,6 +85,27 @@ impl Text {
         let span = self.documents.get(index)?;
         Some(Document { text: self.content.get(span.bytes.clone())?, json: self.json, first_line: span.first_line })
     }
+}
+
+/// More brackets are never open at a time in what people write. Readers of YAML take quadratic time for them.
+const MAX_NESTING: usize = 500;
+
+/// The line where too many brackets are open. Those in texts count too: they are closed there as well.
+fn too_deep(content: &str) -> Option<usize> {
+    let mut open = 0usize;
+    for (line, number) in content.lines().zip(1..) {
+        for byte in line.bytes() {
+            match byte {
+                b'[' | b'{' => open += 1,
+                b']' | b'}' => open = open.saturating_sub(1),
+                _ => {}
+            }
+            if open > MAX_NESTING {
+                return Some(number);
+            }
+        }
+    }
+    None
 }
 
 /// Cuts YAML at its document marks. A line that starts with `---` or `...` is a mark wherever it stands, so no parser

@@ -19,30 +19,41 @@ pub(super) struct Identity {
     tags: String,
 }
 
+/// Why a request has no identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unknown {
+    /// It must have a tenant, and has none.
+    Nobody,
+    /// What its headers say cannot be read, or contradicts itself. To take that for nothing would take it for a request
+    /// that rules do not bind.
+    Unreadable,
+}
+
 impl Identity {
-    /// Reads the identity from the headers that the configuration names, and removes them. `None` when the request must
-    /// have a tenant and has none.
-    pub(super) fn of(host: &dyn Exchange, snapshot: Option<&Snapshot>) -> Option<Self> {
+    /// Reads the identity from the headers that the configuration names, and removes them. To be called when the decision
+    /// is made, so that identity and rules are of one configuration.
+    pub(super) fn of(host: &dyn Exchange, snapshot: Option<&Snapshot>) -> Result<Self, Unknown> {
         let tenancy = snapshot.map(|snapshot| &snapshot.config.rules.tenancy);
-        let read = |name: &str| {
-            let value = host.request_header(name).filter(|value| value.len() <= LONGEST)?;
-            Some(String::from_utf8(value).ok()?.trim().to_owned())
+        let read = |name: Option<&String>| match name {
+            Some(name) if !name.is_empty() => lines(host, name),
+            Some(_) | None => Ok(Vec::new()),
         };
-        let named = |name: &str| if name.is_empty() { None } else { read(name) };
-        let tenant = tenancy.and_then(|tenancy| named(&tenancy.tenant_header)).filter(|tenant| !tenant.is_empty());
-        let tags = tenancy.and_then(|tenancy| named(&tenancy.tags_header)).unwrap_or_default();
-        for name in OWN_HEADERS {
-            host.remove_request_header(name);
-        }
+        let tenants = read(tenancy.map(|tenancy| &tenancy.tenant_header));
+        let tags = read(tenancy.map(|tenancy| &tenancy.tags_header));
+        strip(host);
         for name in tenancy.iter().flat_map(|tenancy| [&tenancy.tenant_header, &tenancy.tags_header]) {
             if !name.is_empty() {
                 host.remove_request_header(name);
             }
         }
-        match tenant {
-            Some(tenant) => Some(Self { tenant, tags }),
-            None if tenancy.is_some_and(|tenancy| tenancy.deny_unidentified) => None,
-            None => Some(Self { tenant: ANONYMOUS.to_owned(), tags }),
+        let (mut tenants, tags) = (tenants?, tags?.join(","));
+        tenants.retain(|tenant| !tenant.is_empty());
+        tenants.dedup();
+        match (tenants.pop(), tenants.is_empty()) {
+            (Some(tenant), true) => Ok(Self { tenant, tags }),
+            (Some(_), false) => Err(Unknown::Unreadable),
+            (None, _) if tenancy.is_some_and(|tenancy| tenancy.deny_unidentified) => Err(Unknown::Nobody),
+            (None, _) => Ok(Self { tenant: ANONYMOUS.to_owned(), tags }),
         }
     }
 
@@ -58,4 +69,21 @@ impl Identity {
     pub(super) fn caller<'a>(&'a self, tags: &'a [&'a str]) -> Caller<'a> {
         Caller { tenant: &self.tenant, tags }
     }
+}
+
+/// Removes what would say who asks, from a request that nothing is known of.
+pub(super) fn strip(host: &dyn Exchange) {
+    for name in OWN_HEADERS {
+        host.remove_request_header(name);
+    }
+}
+
+/// All lines of a header: a front may add its own to those that a client sent.
+fn lines(host: &dyn Exchange, name: &str) -> Result<Vec<String>, Unknown> {
+    let lines = host.request_header_lines(&name.to_ascii_lowercase());
+    if lines.iter().map(Vec::len).sum::<usize>() > LONGEST {
+        return Err(Unknown::Unreadable);
+    }
+    let text = |line| String::from_utf8(line).map(|line| line.trim().to_owned()).map_err(|_| Unknown::Unreadable);
+    lines.into_iter().map(text).collect()
 }

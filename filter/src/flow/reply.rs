@@ -4,6 +4,7 @@ use kinference_routing::Rejection;
 use kinference_routing::openai::RequestError;
 use serde::Serialize;
 
+use super::caller::Unknown;
 use crate::gateway::metrics::Metric;
 use crate::host::Exchange;
 
@@ -145,9 +146,19 @@ impl Reply {
         host.respond(self.status, &headers, &self.body);
     }
 
-    pub(super) fn unidentified() -> Self {
+    fn unidentified() -> Self {
         let message = "This gateway cannot tell who sends the request; ask its operators how to identify yourself.";
         error(401, message, None, Some("unidentified"), Metric::RejectedPolicy)
+    }
+
+    pub(super) fn unknown(reason: Unknown) -> Self {
+        match reason {
+            Unknown::Nobody => Self::unidentified(),
+            Unknown::Unreadable => {
+                let message = "The headers that say who sends the request, or what is in it, cannot be read.";
+                error(400, message, None, Some("unreadable_identity"), Metric::RejectedPolicy)
+            }
+        }
     }
 
     pub(super) fn undecided() -> Self {

@@ -127,7 +127,10 @@ fn answers_about_the_gateways_own_affairs_do_not_reach_clients() {
         ("200", 0, true),
         ("429", 0, true),
         ("400", 0, true),
+        ("101", 502, false),
         ("401", 502, false),
+        ("402", 502, false),
+        ("410", 502, false),
         ("404", 502, false),
         ("302", 502, false),
     ] {

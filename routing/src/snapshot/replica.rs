@@ -123,6 +123,13 @@ impl Replica {
         self.current.as_ref()
     }
 
+    /// Names of the providers in force that cannot be reached from here.
+    pub fn unreachable(&self) -> impl Iterator<Item = &str> {
+        let providers = self.current.iter().flat_map(|snapshot| &snapshot.config.rules.providers);
+        let reached = |cluster: &String| self.reach.as_ref().is_none_or(|reach| reach.contains(cluster));
+        providers.filter(move |provider| !reached(&provider.cluster)).map(|provider| provider.name.as_str())
+    }
+
     /// Epoch and sequence in force; zeros for none.
     #[must_use]
     pub fn position(&self) -> (u64, u64) {

@@ -53,7 +53,7 @@ fn a_tenant_uses_its_models_only() {
     assert_eq!(status(&mut proxy, &from("research", "none")), (404, "model_not_found".into()));
     assert_eq!(status(&mut proxy, &Request::completion(MODEL, "hi")), (401, "unidentified".into()));
     let nameless = Request::completion(MODEL, "hi").with("x-team", [0xff, 0xfe]);
-    assert_eq!(status(&mut proxy, &nameless), (401, "unidentified".into()), "a name that is not text is none");
+    assert_eq!(status(&mut proxy, &nameless), (400, "unreadable_identity".into()), "it is not taken for nobody");
     for (team, expected) in [("research", vec!["tiny", "tiny-sql"]), ("another", vec!["large", "tiny", "tiny-sql"])] {
         let exchange = proxy.send(0, &Request::new("GET", "/v1/models").with("x-team", team));
         let list = proxy.received(exchange).json();
@@ -61,6 +61,54 @@ fn a_tenant_uses_its_models_only() {
             list["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
         assert_eq!(ids, expected, "{team}");
     }
+}
+
+#[test]
+fn every_line_of_a_header_counts_and_what_cannot_be_read_is_no_way_around_a_rule() {
+    let mut fleet = fleet();
+    let when = v1::When { tags_any: vec!["batch".into()], ..v1::When::default() };
+    let answer = v1::Answer { status: 429, ..v1::Answer::default() };
+    let rule = v1::Rule { name: "house/wait".into(), when: Some(when), reject: Some(answer), ..v1::Rule::default() };
+    fleet.config.rules = vec![rule];
+    let mut proxy = serving(&fleet);
+    let mut status = |request: Request| {
+        let exchange = proxy.send(0, &request);
+        if proxy.forwarded(exchange).is_some() { 200 } else { proxy.received(exchange).status }
+    };
+    let asked = || from("research", MODEL);
+    assert_eq!(status(asked()), 200);
+    for lines in [&["a", "batch"][..], &["", "batch"], &["batch", "a"], &["a,batch , b"]] {
+        let tagged = lines.iter().fold(asked(), |request, line| request.with("x-labels", line));
+        assert_eq!(status(tagged), 429, "{lines:?}");
+    }
+    let long = format!("batch,{}", "a".repeat(5000));
+    assert_eq!(status(asked().with("x-labels", long)), 400);
+    assert_eq!(status(asked().with("x-labels", b"batch,\xff")), 400);
+    assert_eq!(status(asked().with("x-team", "another")), 400, "who asks is not known");
+    assert_eq!(status(asked().with("x-team", "research")), 200);
+    assert_eq!(status(asked().with("x-team", "")), 200);
+}
+
+#[test]
+fn rules_and_the_identity_they_are_for_are_of_one_configuration() {
+    // The tags header is only named while the body is on its way.
+    let mut before = fleet();
+    before.config.tenancy = None;
+    let mut proxy = serving(&before);
+    let request = from("research", MODEL).with("x-labels", "batch");
+    let exchange = proxy.open(0);
+    proxy.request_headers(exchange, &request.headers, false);
+    let mut after = fleet();
+    after.config.rules = vec![v1::Rule {
+        name: "house/wait".into(),
+        when: Some(v1::When { tags_any: vec!["batch".into()], ..v1::When::default() }),
+        reject: Some(v1::Answer { status: 429, ..v1::Answer::default() }),
+        ..v1::Rule::default()
+    }];
+    after.epoch += 1;
+    assert!(proxy.push(0, &after.full()));
+    proxy.request_body(exchange, &request.pieces[0], true);
+    assert_eq!(proxy.received(exchange).status, 429);
 }
 
 #[test]

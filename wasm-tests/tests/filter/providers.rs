@@ -122,6 +122,7 @@ fn a_provider_that_the_proxy_has_no_listener_for_is_passed_over() {
     let mut proxy = proxy(&fleet(), &[BACKUP]);
     let exchange = proxy.send(0, &outbound());
     assert_eq!(proxy.forwarded(exchange).unwrap().address, format!("envoy://{BACKUP}/"));
+    assert!(proxy.logs().iter().any(|line| line.contains("no listener leads to the providers cloud,")));
     let mut bare = serving(&fleet());
     let exchange = bare.send(0, &outbound());
     assert_eq!(bare.received(exchange).status, 503);

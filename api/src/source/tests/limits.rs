@@ -36,10 +36,15 @@ fn modest_aliases_are_fine() {
 #[test]
 fn depth_is_bounded_in_both_languages() {
     let deep = "[".repeat(20_000) + &"]".repeat(20_000);
-    for name in ["a.yaml", "a.json"] {
-        let found = problems(name, &deep);
+    let lines = "a: 1\n".to_owned() + &deep;
+    for (name, content, said) in [
+        ("a.yaml", &lines, "a.yaml:2: more than 500 brackets open at a time"),
+        ("a.json", &deep, "recursion limit exceeded"),
+        ("b.yaml", &("[".repeat(300) + &"]".repeat(300)), "recursion limit exceeded"),
+    ] {
+        let found = problems(name, content);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains("recursion limit exceeded"), "{}", found[0]);
+        assert!(found[0].contains(said), "{}", found[0]);
     }
 }
 

@@ -67,7 +67,7 @@ fn a_provider_gets_a_request_of_its_own_over_tls_and_nothing_else() {
 fn when_a_provider_fails_the_next_place_answers_and_the_last_word_is_passed_on() {
     alone(90, async {
         let world = World::with(&[OUT]).await;
-        for status in [401, 403, 404, 408, 429, 500, 502, 503, 529] {
+        for status in [401, 402, 403, 404, 408, 410, 429, 500, 501, 502, 503, 520, 524, 529] {
             world.bedrock.set_status(status);
             let outcome = world.ask(BIG, &TAGGED).await;
             assert_eq!(outcome.place(), "databricks", "after {status}");
