@@ -39,7 +39,8 @@ pub(crate) fn test(root: &Path, only: &[Stage]) -> Result<()> {
         step(&format!("{stage:?} tests ({} s so far)", start.elapsed().as_secs()));
         match stage {
             Stage::Unit => {
-                let args = ["test", "--workspace", "--lib", "--bins", "--test", "cli", "--test", "policies"];
+                let args =
+                    ["test", "--workspace", "--lib", "--bins", "--test", "cli", "--test", "policies", "--test", "live"];
                 status(cargo_command(root, args).env("ENVOY", &envoy))?;
             }
             Stage::Wasm => cargo(root, ["test", "--workspace", "--test", "filter"])?,
