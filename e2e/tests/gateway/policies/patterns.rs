@@ -74,26 +74,23 @@ fn simple_requests_go_to_the_cheaper_model_unless_the_big_ones_cache_is_faster()
         let simple = [("x-kinference-tags", "complexity-low")];
         let body = |model: &str, number: u64, tokens: usize| {
             let message = json!([{"role": "user", "content": prompt(number, tokens)}]);
-            json!({"model": model, "messages": message, "max_tokens": 1, "ignore_eos": true, "stream": true})
+            // An answer of one token that says so: its end is its first token.
+            json!({"model": model, "messages": message, "max_tokens": 1, "ignore_eos": true, "stream": true,
+                   "stream_options": {"include_usage": true}})
         };
         // How fast each is, is learned from what it did.
-        for number in 0..6 {
-            let tokens = 300 + 300 * number as usize;
+        for number in 0..20 {
+            let tokens = 300 + 90 * number as usize;
             let untagged = world.send(&body(BIG, number, tokens), &[]).await;
             assert_eq!((untagged.place(), untagged.rule.as_str()), ("big", ""));
             assert_eq!(world.send(&body(SMALL, 100 + number, tokens), &simple).await.place(), "small");
         }
-        let mut fresh = 200;
-        let mut in_a_row = 0;
-        let mut said = Vec::new();
-        while in_a_row < 3 {
-            assert!(fresh < 240, "simple requests do not go to the model that is four times as fast: {said:?}");
-            fresh += 1;
+        world.until("what was learned", BIG, &simple, |outcome| outcome.place() == "small").await;
+        for fresh in 200..208 {
             let outcome = world.send(&body(BIG, fresh, 2_000), &simple).await;
-            assert_eq!(outcome.rule, "house/simple-to-cheaper");
-            assert_eq!(outcome.model, if outcome.place() == "small" { SMALL } else { BIG });
-            said.push(format!("{} {:?}", outcome.place(), outcome.answer.header("x-kinference-predicted-ttft-ms")));
-            in_a_row = if outcome.place() == "small" { in_a_row + 1 } else { 0 };
+            let predicted = outcome.answer.header("x-kinference-predicted-ttft-ms");
+            assert_eq!(outcome.place(), "small", "it is four times as fast; predicted {predicted:?}");
+            assert_eq!((outcome.model.as_str(), outcome.rule.as_str()), (SMALL, "house/simple-to-cheaper"));
         }
         // Of this prompt the big model's workers hold all, which beats computing it on a faster one.
         let long = body(BIG, 7, 10_000);
