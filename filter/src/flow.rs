@@ -195,8 +195,8 @@ impl RequestFlow {
                 return self.refuse(host, &reply);
             }
         };
-        let addresses: Vec<String> =
-            choice.stops().filter_map(|stop| address(snapshot, &stop.destination)).map(Cow::into_owned).collect();
+        let addresses: Vec<Cow<'_, str>> =
+            choice.stops().filter_map(|stop| address(snapshot, &stop.destination)).collect();
         host.set_request_header(DESTINATION, &addresses.join(","));
         // Past the end of the list the proxy would choose by itself.
         host.set_request_header(MAX_RETRIES, &addresses.len().saturating_sub(1).to_string());

@@ -44,14 +44,6 @@ impl Confidentiality {
         }
     }
 
-    /// True when credentials may be sent to filters.
-    pub fn allows_credentials(self) -> bool {
-        match self {
-            Self::MutualTls | Self::Loopback => true,
-            Self::ServerTlsOnly | Self::PlainText => false,
-        }
-    }
-
     /// Why credentials may not be sent, and what to do; `None` when they may.
     pub fn refusal(self) -> Option<&'static str> {
         match self {
@@ -96,7 +88,7 @@ mod tests {
         ] {
             let decided = of(address, guard);
             assert_eq!(decided, expected, "{address} {guard:?}");
-            assert_eq!(decided.allows_credentials(), allowed, "{address} {guard:?}");
+            assert_eq!(decided.refusal().is_none(), allowed, "{address} {guard:?}");
             assert_eq!(decided.refusal().is_none(), allowed, "{address} {guard:?}");
         }
     }
