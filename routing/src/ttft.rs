@@ -88,6 +88,8 @@ const SCALE: [f64; 3] = [1.0, 1000.0, 10.0];
 /// What is not known of the weights before anything was seen, relative to the noise of one observation; also the most that
 /// is ever taken to be unknown, since forgetting would let it grow without end along directions that are not observed.
 const UNKNOWN: [f64; 3] = [16.0, 64.0, 4.0];
+/// The least that each weight may be: a token that costs nothing would make a loaded worker look as good as an idle one.
+const LEAST: [f64; 3] = [0.0, 1e-4 * SCALE[1], 0.0];
 /// Below this many tokens a request says nothing of what a token costs.
 const TELLING_TOKENS: f64 = 256.0;
 
@@ -179,15 +181,49 @@ impl Learner {
         if self.samples < WARM_UP {
             return LatencyModel::default();
         }
-        let [base, token, running] = self.weights;
-        let at_least = |value: f64, least: f64| if value.is_finite() { value.max(least) as f32 } else { least as f32 };
+        let [base, token, running] = self.bounded();
         LatencyModel {
-            base_ms: at_least(base / SCALE[0], 0.0),
-            // A token that costs nothing would make a loaded worker look as good as an idle one.
-            ms_per_token: at_least(token / SCALE[1], 1e-4),
-            ms_per_running: at_least(running / SCALE[2], 0.0),
+            base_ms: (base / SCALE[0]) as f32,
+            ms_per_token: (token / SCALE[1]) as f32,
+            ms_per_running: (running / SCALE[2]) as f32,
             samples: self.samples,
         }
+    }
+
+    /// The weights that fit best among those that are not below [`LEAST`].
+    ///
+    /// A weight at its bound moves the others with it, as far as the covariance says they go together; each bound is kept by
+    /// those after it. To cut off each weight alone would leave a model that is wrong for every request: attention makes long
+    /// prompts dearer per token, so the line through them often has a base below zero.
+    fn bounded(&self) -> [f64; 3] {
+        let (mut weights, mut covariance) = (self.weights, self.covariance);
+        for _ in 0..weights.len() {
+            let below = |(&weight, least): (&f64, f64)| if weight.is_finite() { weight - least } else { f64::MIN };
+            let distances = weights.iter().zip(LEAST).map(below).enumerate();
+            let Some((worst, distance)) = distances.min_by(|a, b| a.1.total_cmp(&b.1)) else { break };
+            if distance >= 0.0 {
+                break;
+            }
+            let Some(row) = covariance.get(worst).copied() else { break };
+            let variance = row.get(worst).copied().unwrap_or_default();
+            if variance > 0.0 {
+                for (weight, shared) in weights.iter_mut().zip(&row) {
+                    *weight -= shared / variance * distance;
+                }
+                for (cells, shared) in covariance.iter_mut().zip(&row) {
+                    for (cell, other) in cells.iter_mut().zip(&row) {
+                        *cell -= shared * other / variance;
+                    }
+                }
+            }
+            if let Some((weight, least)) = weights.get_mut(worst).zip(LEAST.get(worst)) {
+                *weight = *least;
+            }
+        }
+        std::array::from_fn(|i| {
+            let least = LEAST.get(i).copied().unwrap_or_default();
+            weights.get(i).copied().filter(|weight| weight.is_finite()).map_or(least, |weight| weight.max(least))
+        })
     }
 }
 
@@ -297,6 +333,31 @@ mod tests {
         let model = learner.model();
         assert!(close(model.predict(0.0, 100.0, 0.0), 30.0, 0.05), "{model:?}");
         assert!(model.ms_per_token > 0.0 && model.base_ms >= 0.0 && model.ms_per_running >= 0.0);
+    }
+
+    #[test]
+    fn a_bound_on_one_coefficient_leaves_the_fit_a_fit() {
+        // Attention: each token is dearer the more there are before it, and a straight line starts below zero.
+        let truth = |tokens: f32| 5.0 + 0.05 * tokens + 8e-6 * tokens * tokens;
+        let (mut learner, mut state) = (Learner::default(), 6);
+        for _ in 0..400 {
+            let tokens = 2000.0 + noise(&mut state) * 10_000.0;
+            learner.observe(Observation {
+                queued_tokens: 0.0,
+                uncached_tokens: tokens,
+                running: 0.0,
+                ttft_ms: truth(tokens),
+            });
+        }
+        assert!(learner.weights[0] < -50.0, "{:?}", learner.weights);
+        let model = learner.model();
+        assert_eq!(model.base_ms, 0.0);
+        let error = |model: &LatencyModel| {
+            let error = |tokens: f32| (model.predict(0.0, tokens, 0.0) - truth(tokens)).abs();
+            (0..100).map(|i| error(2000.0 + i as f32 * 100.0)).sum::<f32>() / 100.0
+        };
+        let cut_off = LatencyModel { ms_per_token: (learner.weights[1] / SCALE[1]) as f32, ..model };
+        assert!(error(&model) < 0.4 * error(&cut_off), "{} against {}", error(&model), error(&cut_off));
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use kinference_bench::stack::until;
 use kinference_e2e::{alone, prompt};
 use serde_json::json;
 
-use super::world::{BIG, SMALL, World};
+use super::world::{BIG, DEADLINE, SMALL, World};
 
 const ALIAS: &str = "
   - name: one-stable-name
@@ -78,16 +79,24 @@ fn simple_requests_go_to_the_cheaper_model_unless_the_big_ones_cache_is_faster()
             json!({"model": model, "messages": message, "max_tokens": 1, "ignore_eos": true, "stream": true,
                    "stream_options": {"include_usage": true}})
         };
-        // How fast each is, is learned from what it did.
-        for number in 0..20 {
-            let tokens = 300 + 90 * number as usize;
+        // How fast each is, is learned from what it did: short and long ones in turn, so that a machine that is busy for a
+        // moment does not look like a price of length.
+        for number in 0..30 {
+            let tokens = [200, 2_000, 800, 1_400][number as usize % 4];
             let untagged = world.send(&body(BIG, number, tokens), &[]).await;
             assert_eq!((untagged.place(), untagged.rule.as_str()), ("big", ""));
             assert_eq!(world.send(&body(SMALL, 100 + number, tokens), &simple).await.place(), "small");
         }
-        world.until("what was learned", BIG, &simple, |outcome| outcome.place() == "small").await;
-        for fresh in 200..208 {
-            let outcome = world.send(&body(BIG, fresh, 2_000), &simple).await;
+        // Every request that still goes to the big one is a lesson too.
+        let mut fresh = 200..;
+        let mut next = || body(BIG, fresh.next().expect("a number"), 2_000);
+        let learned = until("what was learned", DEADLINE, async || {
+            let outcome = world.send(&next(), &simple).await;
+            if outcome.place() == "small" { Ok(()) } else { Err(format!("{outcome:?}")) }
+        });
+        learned.await.unwrap_or_else(|error| panic!("{error}"));
+        for _ in 0..8 {
+            let outcome = world.send(&next(), &simple).await;
             let predicted = outcome.answer.header("x-kinference-predicted-ttft-ms");
             assert_eq!(outcome.place(), "small", "it is four times as fast; predicted {predicted:?}");
             assert_eq!((outcome.model.as_str(), outcome.rule.as_str()), (SMALL, "house/simple-to-cheaper"));

@@ -16,7 +16,8 @@ use tokio::task::JoinHandle;
 pub(super) const BIG: &str = "glm-5.3";
 /// The small model: two workers with room for all.
 pub(super) const SMALL: &str = "qwen-3.6-27b";
-const DEADLINE: Duration = Duration::from_secs(20);
+/// What comes about takes no longer than this.
+pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(super) struct World {
     pub(super) stack: Stack,
