@@ -409,4 +409,9 @@ pub struct InferencePolicyStatus {
     /// `Accepted`, `InForce`.
     #[serde(default)]
     pub conditions: Vec<Condition>,
+    /// The spec that is in force while the present one is not, because something is wrong with it or with another policy
+    /// of the same gateway backend. A control service that starts takes it up, so that a restart loses no rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "rules::anything")]
+    pub last_good: Option<InferencePolicySpec>,
 }

@@ -4,6 +4,7 @@
 use std::fmt::Display;
 
 use kube::core::{ListMerge, Message, Rule};
+use schemars::{Schema, SchemaGenerator, json_schema};
 
 use crate::units::{Period, Size};
 
@@ -15,6 +16,11 @@ pub(super) const NOT_BLANK: &str = r"\S";
 /// A rule and what to say when it does not hold.
 pub(super) fn rule(rule: impl Into<String>, message: impl Into<String>) -> Rule {
     Rule::new(rule).message(Message::Message(message.into()))
+}
+
+/// An object that is kept as it is. The control service writes it, and reads it as it reads a spec.
+pub(super) fn anything(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true})
 }
 
 /// Exactly one of several optional fields is given.

@@ -79,10 +79,19 @@ pub fn patch(before: &ResourceStatus, after: &ResourceStatus) -> Value {
         Ok(Value::Object(fields)) => fields,
         _ => Map::new(),
     };
-    for gone in before.figures.keys().filter(|name| !after.figures.contains_key(*name)) {
-        patch.insert(gone.clone(), Value::Null);
-    }
+    take_away(&before.figures, &mut patch);
     Value::Object(patch)
+}
+
+/// Names what is in `before` and not in `after`, at every depth: a merge patch leaves alone what it does not name.
+fn take_away(before: &Map<String, Value>, after: &mut Map<String, Value>) {
+    for (name, value) in before {
+        match (value, after.get_mut(name)) {
+            (Value::Object(before), Some(Value::Object(after))) => take_away(before, after),
+            (_, Some(_)) => {}
+            (_, None) => drop(after.insert(name.clone(), Value::Null)),
+        }
+    }
 }
 
 #[cfg(test)]

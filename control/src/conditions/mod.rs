@@ -49,7 +49,7 @@ pub fn assess(status: &Status, outcomes: &Outcomes) -> Assessments {
             Kind::GatewayBackend => backend::assess(status, key, outcome),
             Kind::InferencePool => pool::assess(status, key, outcome),
             Kind::InferenceProvider => (provider::assess(status, key, outcome), Map::new()),
-            Kind::InferencePolicy => (policy::assess(status, key, outcome), Map::new()),
+            Kind::InferencePolicy => policy::assess(status, key, outcome),
             Kind::InferenceWorkerSet => worker_set::assess(status, key, outcome),
         };
         let assessed = Assessed { observed_generation: outcome.generation, conditions, figures };

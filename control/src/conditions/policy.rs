@@ -1,14 +1,20 @@
 //! `InferencePolicy`.
 
 use kinference_api::ObjectKey;
+use kinference_api::kinds::InferencePolicyStatus;
+use serde_json::{Map, Value};
 
+use super::figures;
 use super::finding::{Finding, Said, finding, list, no, yes};
 use super::reasons::{self, types};
 use crate::state::{Outcome, PolicyStatus, Standing, Status};
 
-pub(super) fn assess(status: &Status, key: &ObjectKey, outcome: &Outcome) -> Vec<Finding> {
+pub(super) fn assess(status: &Status, key: &ObjectKey, outcome: &Outcome) -> (Vec<Finding>, Map<String, Value>) {
     let policy = status.policies.get(&key.to_string());
-    vec![finding(types::ACCEPTED, accepted(outcome)), finding(types::IN_FORCE, in_force(policy, outcome))]
+    let conditions =
+        vec![finding(types::ACCEPTED, accepted(outcome)), finding(types::IN_FORCE, in_force(policy, outcome))];
+    let last_good = outcome.last_good.as_deref().cloned();
+    (conditions, figures(InferencePolicyStatus { last_good, ..InferencePolicyStatus::default() }))
 }
 
 fn accepted(outcome: &Outcome) -> Said {

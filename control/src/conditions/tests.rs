@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kinference_api::kinds::{
     GatewayBackendStatus, InferencePolicyStatus, InferencePoolStatus, InferenceProviderStatus, InferenceWorkerSetStatus,
@@ -152,7 +153,13 @@ fn statuses_are_those_of_the_kinds() {
     let backend = through::<GatewayBackendStatus>(&said, Kind::GatewayBackend, "main");
     assert_eq!(backend["filters"], json!({"connected": 2, "current": 2}));
     assert_eq!(backend["prefixIndex"], json!({"bytes": 21_000_000, "chunkBytes": 256}));
-    through::<InferencePolicyStatus>(&said, Kind::InferencePolicy, "rules");
+    let policy = through::<InferencePolicyStatus>(&said, Kind::InferencePolicy, "rules");
+    assert_eq!(policy.get("lastGood"), None);
+    let outcome = outcomes.get_mut(&(Kind::InferencePolicy, key("rules"))).unwrap();
+    let spec = json!({"priority": 3, "rules": [{"name": "closed", "reject": {"status": 403}}]});
+    outcome.last_good = Some(Arc::new(serde_json::from_value(spec.clone()).unwrap()));
+    let policy = through::<InferencePolicyStatus>(&assess(&status, &outcomes), Kind::InferencePolicy, "rules");
+    assert_eq!(policy["lastGood"]["rules"][0]["name"], "closed");
     through::<InferenceProviderStatus>(&said, Kind::InferenceProvider, "bedrock");
 }
 

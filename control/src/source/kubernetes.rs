@@ -162,6 +162,9 @@ impl Thinker {
         if self.read.as_ref() == Some(&read) {
             return Verdict::default();
         }
+        if self.read.is_none() {
+            self.keeper = Keeper::recalling(objects::last_good(objects));
+        }
         self.read = Some(read.clone());
         let mut verdict = Verdict { anew: true, ..Verdict::default() };
         match self.keeper.judge(read) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kinference_api::compile::FleetSpec;
+use kinference_api::kinds::InferencePolicySpec;
 use kinference_api::{Kind, ObjectKey};
 
 use crate::credential::Credentials;
@@ -41,7 +42,7 @@ pub struct PolicyPlan {
 }
 
 /// What is wrong with a configuration, or with a part of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Faults {
     /// Every problem: what, where, and what to do.
     pub problems: Vec<String>,
@@ -73,7 +74,7 @@ impl Faults {
 pub type Outcomes = BTreeMap<(Kind, ObjectKey), Outcome>;
 
 /// What came of a resource as it was read last.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
     /// `metadata.generation` of the version that was read; `None` for one of a file.
     pub generation: Option<i64>,
@@ -85,6 +86,8 @@ pub struct Outcome {
     pub held: Option<String>,
     /// Which version of it is in force.
     pub standing: Standing,
+    /// The version that is in force in place of the one that was read; of policies only.
+    pub last_good: Option<Arc<InferencePolicySpec>>,
 }
 
 /// Which version of a resource is in force.

@@ -125,12 +125,12 @@ async fn versions(namespace: &Namespace) -> Vec<String> {
 #[test]
 fn a_policy_that_does_not_compile_says_so_and_the_last_good_rules_stay_in_force() {
     alone(180, async {
-        let fleet = Fleet::start(1, 1).await;
-        let (client, namespace) = (fleet.stack.client(), &fleet.namespace);
-        must(namespace.apply(&turned_away(fleet.stack.model(), 429)).await);
+        let mut fleet = Fleet::start(1, 1).await;
+        let client = fleet.stack.client();
+        must(fleet.namespace.apply(&turned_away(fleet.stack.model(), 429)).await);
         answered_with(&fleet, &client, 1, 429).await;
         let good = [("Accepted", "True", "Valid"), ("InForce", "True", "RulesInForce")];
-        with_conditions::<InferencePolicy>(namespace, "closed", &good).await;
+        with_conditions::<InferencePolicy>(&fleet.namespace, "closed", &good).await;
 
         // The API server cannot know that there is no such pool.
         let broken = "apiVersion: kinference.dev/v1alpha1
@@ -142,18 +142,34 @@ spec:
     when: {pools: [{name: no-such-pool, signal: KvCacheUsage, atLeast: \"0.9\"}]}
     reject: {status: 403, message: Closed for the test.}
 ";
-        must(namespace.apply(broken).await);
+        must(fleet.namespace.apply(broken).await);
         let bad = [("Accepted", "False", "Invalid"), ("InForce", "False", "LastGoodInForce")];
-        let policy = with_conditions::<InferencePolicy>(namespace, "closed", &bad).await;
+        let policy = with_conditions::<InferencePolicy>(&fleet.namespace, "closed", &bad).await;
+        assert_eq!(policy["status"]["lastGood"]["rules"][0]["reject"]["status"], 429, "{policy}");
         let conditions = policy["status"]["conditions"].to_string();
         assert!(conditions.contains("no-such-pool") && conditions.contains("rules[0]"), "{conditions}");
         for _ in 0..5 {
             assert_eq!(fleet.ask(&client, 1).await.status, 429);
         }
 
-        must(namespace.apply(&turned_away(fleet.stack.model(), 403)).await);
+        // Another process knows only what stands in the API server.
+        must(fleet.stack.restart_control().await);
+        let taken_up = until("the filters at the new process's epoch", FOLLOW, async || {
+            let status = must(fleet.stack.status().await);
+            let backend = &status["backends"][fleet.namespace.key("main")];
+            let (connected, current) = (&backend["filtersConnected"], &backend["filtersCurrent"]);
+            if connected == current && current.as_u64() > Some(1) { Ok(()) } else { Err(status.to_string()) }
+        });
+        must(taken_up.await);
+        for _ in 0..5 {
+            assert_eq!(fleet.ask(&client, 1).await.status, 429);
+        }
+        with_conditions::<InferencePolicy>(&fleet.namespace, "closed", &bad).await;
+
+        must(fleet.namespace.apply(&turned_away(fleet.stack.model(), 403)).await);
         answered_with(&fleet, &client, 1, 403).await;
-        with_conditions::<InferencePolicy>(namespace, "closed", &good).await;
+        let policy = with_conditions::<InferencePolicy>(&fleet.namespace, "closed", &good).await;
+        assert_eq!(policy["status"].get("lastGood"), None, "{policy}");
         fleet.end().await;
     });
 }

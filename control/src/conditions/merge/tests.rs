@@ -30,20 +30,39 @@ prop_compose! {
         ready in finding(types::READY),
         rest in prop::option::of(finding(types::EVENTS_HEALTHY)),
         tokens in prop::option::of(0..3u64),
+        spec in prop::option::of(prop::collection::btree_map("[ab]", nested(), 0..3)),
     ) -> Assessed {
-        let figures = tokens.iter().map(|tokens| ("cachedTokens".to_owned(), json!(tokens))).collect();
+        let tokens = tokens.map(|tokens| ("cachedTokens".to_owned(), json!(tokens)));
+        let spec = spec.map(|spec| ("lastGood".to_owned(), json!(spec)));
+        let figures = tokens.into_iter().chain(spec).collect();
         let conditions = std::iter::once(ready).chain(rest).collect();
         Assessed { observed_generation, conditions, figures }
     }
 }
 
-/// What RFC 7396 says of objects.
+/// An object in an object, a list or a number.
+fn nested() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        (0..3u64).prop_map(|number| json!(number)),
+        prop::collection::vec(0..3u64, 0..2).prop_map(|list| json!(list)),
+        prop::collection::btree_map("[ab]", 0..3u64, 0..3).prop_map(|object| json!(object)),
+    ]
+}
+
+/// The function of RFC 7396.
 fn apply(target: &mut Value, patch: &Value) {
-    let (Value::Object(target), Value::Object(patch)) = (target, patch) else { panic!("objects") };
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let Value::Object(target) = target else { panic!("it was made one") };
     for (name, value) in patch {
         match value {
             Value::Null => drop(target.remove(name)),
-            value => drop(target.insert(name.clone(), value.clone())),
+            value => apply(target.entry(name.clone()).or_insert(Value::Null), value),
         }
     }
 }

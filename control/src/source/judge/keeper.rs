@@ -23,17 +23,27 @@ pub struct Keeper {
     /// The rules of a gateway backend are good together or not at all: a rule that is missing may be the one that
     /// forbids what another allows.
     policies: BTreeMap<ObjectKey, Policies>,
+    /// Last good versions that an earlier process told of, until the first judgement.
+    told: Policies,
     fleets: BTreeMap<ObjectKey, FleetSpec>,
 }
 
 impl Keeper {
+    /// One that knows of last good versions of policies. They count for those that are wrong, or held, at the first
+    /// judgement.
+    #[must_use]
+    pub fn recalling(policies: BTreeMap<ObjectKey, Resource<InferencePolicySpec>>) -> Self {
+        Self { told: policies, ..Self::default() }
+    }
+
     /// What of the resources takes force, and what came of each:
     ///
     /// - A worker set, pool, provider or gateway backend that is wrong keeps its last good version; without one it is
     ///   left out.
     /// - One that refers to what is not there is used without that.
     /// - While a policy is wrong, every gateway backend that it is for keeps its last good policies, all of them. One
-    ///   that never had any gets the policies that are right, and those that are wrong only in what they refer to.
+    ///   that never had any, as far as this or an earlier process told, gets the policies that are right, and those that
+    ///   are wrong only in what they refer to.
     ///
     /// # Errors
     /// When there is no gateway backend to be in force; the problems say why, and are empty when there never was one.
@@ -63,7 +73,9 @@ impl Keeper {
 
         let mut faults =
             Faults { problems: lines(&remarks, Severity::Error), outcomes: outcomes(&remarks, &generations) };
-        let mut choices = self.choose(&force, &broken, &findings);
+        let faulty = Faulty::of(&broken, &findings);
+        self.recall(&mut force, &faulty);
+        let mut choices = self.choose(&force, &faulty);
         let fleets = self.fleets(&mut force, &mut choices, &mut faults);
         standing::tell(&resources, &force, &choices, &mut faults.outcomes);
         if fleets.is_empty() {
@@ -100,29 +112,44 @@ impl Keeper {
         }
     }
 
+    /// Takes up what an earlier process told, as the last good policies of the gateway backends that it is for.
+    fn recall(&mut self, force: &mut Resources, faulty: &Faulty) {
+        if force.backends.is_empty() || self.told.is_empty() {
+            return;
+        }
+        let mut told = std::mem::take(&mut self.told);
+        let now = force.policies.clone();
+        told.retain(|policy, _| now.contains_key(policy) || faulty.wrong.contains(policy));
+        force.policies.retain(|policy, _| !faulty.hopeless.contains(policy));
+        force.policies.extend(told.clone());
+        for backend in force.backends.keys() {
+            let then: Policies = policies_of(force, backend).into_iter().map(|p| (p.key.clone(), p.clone())).collect();
+            if then.keys().any(|policy| told.contains_key(policy)) && fleet(force, backend).is_ok() {
+                self.policies.insert(backend.clone(), then);
+            }
+        }
+        force.policies = now;
+    }
+
     /// The policies of every gateway backend.
-    fn choose(&self, force: &Resources, broken: &Ids, findings: &[Finding]) -> Choices {
-        let errors = findings.iter().filter(|f| f.severity == Severity::Error && f.kind == Some(Kind::InferencePolicy));
-        let unread = broken.iter().filter(|(kind, _)| *kind == Kind::InferencePolicy).map(|(_, key)| key);
-        let wrong: BTreeSet<&ObjectKey> = errors.clone().map(|finding| &finding.key).chain(unread).collect();
-        let hopeless: BTreeSet<&ObjectKey> = errors.filter(|f| f.missing.is_none()).map(|f| &f.key).collect();
+    fn choose(&self, force: &Resources, faulty: &Faulty) -> Choices {
         let never_good = |policy: &ObjectKey| !self.policies.values().any(|good| good.contains_key(policy));
         let mut choices = Choices::new();
         for backend in force.backends.keys() {
             let now: Policies = policies_of(force, backend).into_iter().map(|p| (p.key.clone(), p.clone())).collect();
             let good = self.policies.get(backend);
-            let concerns = |policy: &&&ObjectKey| {
-                let unknown = !force.policies.contains_key(**policy) && never_good(policy);
+            let concerns = |policy: &&ObjectKey| {
+                let unknown = !force.policies.contains_key(*policy) && never_good(policy);
                 policy.namespace == backend.namespace
-                    && (unknown || now.contains_key(**policy) || good.is_some_and(|good| good.contains_key(**policy)))
+                    && (unknown || now.contains_key(*policy) || good.is_some_and(|good| good.contains_key(*policy)))
             };
-            let wrong: Vec<ObjectKey> = wrong.iter().filter(concerns).map(|policy| (*policy).clone()).collect();
+            let wrong: Vec<ObjectKey> = faulty.wrong.iter().filter(concerns).cloned().collect();
             let mut used = match good {
                 Some(good) if !wrong.is_empty() => good.clone(),
                 _ => now.clone(),
             };
             if good.is_none() {
-                used.retain(|policy, _| !hopeless.contains(policy));
+                used.retain(|policy, _| !faulty.hopeless.contains(policy));
             }
             choices.insert(backend.clone(), Choice { now, used, wrong });
         }
@@ -153,6 +180,25 @@ impl Keeper {
             }
         }
         fleets
+    }
+}
+
+/// Policies with errors.
+#[derive(Debug)]
+struct Faulty {
+    wrong: BTreeSet<ObjectKey>,
+    /// Those of them that can be read and are wrong in more than what they refer to.
+    hopeless: BTreeSet<ObjectKey>,
+}
+
+impl Faulty {
+    fn of(broken: &Ids, findings: &[Finding]) -> Self {
+        let errors = findings.iter().filter(|f| f.severity == Severity::Error && f.kind == Some(Kind::InferencePolicy));
+        let unread = broken.iter().filter(|(kind, _)| *kind == Kind::InferencePolicy).map(|(_, key)| key);
+        Self {
+            wrong: errors.clone().map(|finding| &finding.key).chain(unread).cloned().collect(),
+            hopeless: errors.filter(|f| f.missing.is_none()).map(|f| f.key.clone()).collect(),
+        }
     }
 }
 

@@ -154,6 +154,55 @@ fn a_policy_that_is_wrong_keeps_the_last_good_ones_while_workers_come_and_go() {
 }
 
 #[test]
+fn last_good_policies_survive_a_restart() {
+    let base = [set("qwen", "8000"), backend("main", "qwen")].concat();
+    let mut keeper = Keeper::default();
+    let good = [policy("house", "", &[LOCAL]), policy("batch", "", &[BATCH])].concat();
+    keeper.judge(read(&[base.clone(), good.clone()], 1)).unwrap();
+    let edited = |house: &str| read(&[base.clone(), policy("house", "", &[house]), policy("batch", "", &[LOCAL])], 2);
+    let plan = keeper.judge(edited(WRONG)).unwrap();
+    let before = rules(&plan, "main");
+    assert_eq!(before, ["batch/batch", "house/local"]);
+    // What the next process has of it is what the statuses say, as JSON.
+    let told = || -> BTreeMap<ObjectKey, _> {
+        let told = plan.faults.outcomes.iter().filter_map(|((_, key), outcome)| {
+            let spec = serde_json::to_value(outcome.last_good.as_deref()?).unwrap();
+            let spec = kinference_api::source::read_spec(&serde_json::json!({"spec": spec})).unwrap();
+            let resource = kinference_api::Resource {
+                key: key.clone(),
+                labels: BTreeMap::new(),
+                spec,
+                origin: kinference_api::Origin::Cluster,
+            };
+            Some((key.clone(), resource))
+        });
+        told.collect()
+    };
+    assert_eq!(told().keys().collect::<Vec<_>>(), [&key("batch"), &key("house")]);
+    let mut next = Keeper::recalling(told());
+    let plan = next.judge(edited(WRONG)).unwrap();
+    assert_eq!(rules(&plan, "main"), before);
+    let house = outcome(&plan, Kind::InferencePolicy, "house");
+    assert_eq!(house.standing, Standing::LastGood);
+    assert!(house.last_good.is_some(), "the next process but one has it too");
+    // Also where the wrong one cannot be read at all, and whatever else is wrong for the first time.
+    let unread = read(&[base.clone(), policy("batch", "", &[LOCAL]), policy("new", "", &[WRONG])], 3);
+    let unread = with_unreadable(unread, Kind::InferencePolicy, "house");
+    assert_eq!(rules(&Keeper::recalling(told()).judge(unread).unwrap(), "main"), before);
+    // Mended meanwhile: what stands there counts. And then it is forgotten.
+    let mut next = Keeper::recalling(told());
+    let plan = next.judge(edited(BATCH)).unwrap();
+    assert_eq!(rules(&plan, "main"), ["batch/local", "house/batch"]);
+    assert_eq!(outcome(&plan, Kind::InferencePolicy, "house").last_good, None);
+    assert_eq!(rules(&next.judge(edited(WRONG)).unwrap(), "main"), ["batch/local", "house/batch"]);
+    // Deleted meanwhile, and a backend that the process did not know at first.
+    let mut next = Keeper::recalling(told());
+    assert!(next.judge(read(&[set("qwen", "8000")], 4)).is_err());
+    let plan = next.judge(read(&[base.clone(), policy("batch", "", &[WRONG])], 4)).unwrap();
+    assert_eq!(rules(&plan, "main"), ["batch/batch"]);
+}
+
+#[test]
 fn only_backends_that_a_wrong_policy_is_for_keep_their_policies() {
     let mut keeper = Keeper::default();
     let base = || vec![set("qwen", "8000"), backend("main", "qwen"), backend("other", "qwen")];

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kinference_api::kinds::{GatewayBackend, InferencePolicy, InferencePool, InferenceProvider, InferenceWorkerSet};
+use kinference_api::kinds::{
+    GatewayBackend, InferencePolicy, InferencePolicySpec, InferencePool, InferenceProvider, InferenceWorkerSet,
+};
 use kinference_api::source::read_spec;
 use kinference_api::{Kind, ObjectKey, Origin, Resource, Severity};
 use kube::api::{ApiResource, DynamicObject};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use crate::conditions::merge::ResourceStatus;
 use crate::conditions::pace::{Current, Currents};
@@ -64,11 +67,36 @@ pub(super) fn read(objects: &[(Kind, Arc<DynamicObject>)]) -> Read {
 }
 
 fn put<S: DeserializeOwned>(into: &mut BTreeMap<ObjectKey, Resource<S>>, object: &DynamicObject) -> Result<(), String> {
-    let spec = read_spec(&object.data).map_err(|error| error.to_string())?;
+    put_spec(into, object, &object.data)
+}
+
+fn put_spec<S: DeserializeOwned>(
+    into: &mut BTreeMap<ObjectKey, Resource<S>>,
+    object: &DynamicObject,
+    data: &Value,
+) -> Result<(), String> {
+    let spec = read_spec(data).map_err(|error| error.to_string())?;
     let labels = object.metadata.labels.clone().unwrap_or_default();
     let key = key(object);
     into.insert(key.clone(), Resource { key, labels, spec, origin: Origin::Cluster });
     Ok(())
+}
+
+/// The policies that were in force in place of those that stood in the API server, as their statuses tell.
+pub(super) fn last_good(objects: &[(Kind, Arc<DynamicObject>)]) -> BTreeMap<ObjectKey, Resource<InferencePolicySpec>> {
+    let mut policies = BTreeMap::new();
+    for (kind, object) in objects {
+        let told = object.data.get("status").and_then(|status| status.get("lastGood"));
+        let Some(told) = told.filter(|told| *kind == Kind::InferencePolicy && !told.is_null()) else { continue };
+        let spec = json!({"spec": told});
+        if let Err(problem) = put_spec(&mut policies, object, &spec) {
+            tracing::error!(
+                "InferencePolicy {}: status.lastGood cannot be read, so its last good rules are lost: {problem}",
+                key(object)
+            );
+        }
+    }
+    policies
 }
 
 /// What the watches show of statuses. One that cannot be read is as good as none: it is written anew.
@@ -87,8 +115,6 @@ pub(super) fn currents(objects: &[(Kind, Arc<DynamicObject>)]) -> Currents {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
 
     fn object(name: &str, generation: i64, spec: Value) -> Arc<DynamicObject> {

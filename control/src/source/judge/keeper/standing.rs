@@ -1,5 +1,7 @@
 //! Which version of each resource is in force.
 
+use std::sync::Arc;
+
 use kinference_api::{Kind, ObjectKey, Resource, Resources};
 
 use super::super::ids;
@@ -26,6 +28,11 @@ pub(super) fn tell(now: &Resources, force: &Resources, choices: &Choices, outcom
                 if standing != Standing::InForce && outcome.problems.is_empty() {
                     outcome.held = held(&concerned);
                 }
+                if standing == Standing::LastGood {
+                    let used = concerned.iter().filter(|(_, choice)| of_choice(key, choice) == Standing::LastGood);
+                    let policy = used.filter_map(|(_, choice)| choice.used.get(key)).next();
+                    outcome.last_good = policy.map(|policy| Arc::new(policy.spec.clone()));
+                }
                 standing
             }
         };
@@ -40,9 +47,13 @@ fn of<S: PartialEq>(now: Option<&Resource<S>>, force: Option<&Resource<S>>) -> S
     }
 }
 
+fn of_choice(policy: &ObjectKey, choice: &Choice) -> Standing {
+    of(choice.now.get(policy), choice.used.get(policy))
+}
+
 /// One that is for no gateway backend is as much in force as it can be.
 fn of_policy(key: &ObjectKey, concerned: &[(&ObjectKey, &Choice)], good: bool) -> Standing {
-    let standings = || concerned.iter().map(|(_, choice)| of(choice.now.get(key), choice.used.get(key)));
+    let standings = || concerned.iter().map(|(_, choice)| of_choice(key, choice));
     if standings().all(|standing| standing == Standing::InForce) && (good || !concerned.is_empty()) {
         Standing::InForce
     } else if standings().any(|standing| standing != Standing::NotInForce) {
