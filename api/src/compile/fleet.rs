@@ -35,14 +35,15 @@ pub fn fleet(resources: &Resources, backend: &ObjectKey) -> Result<FleetSpec, Co
         pools.push(PoolSpec { key, worker_sets: members.iter().map(|set| set.key.clone()).collect() });
         sets.extend(members.into_iter().map(|set| (&set.key, set)));
     }
-    let Policies { rules, signals } = policies::compile(resources, resource, &pools);
+    let providers = providers::providers(resources, resource);
+    let Policies { rules, signals } = policies::compile(resources, backend, &pools, &providers);
     let worker_sets = (0..).zip(sets.values()).map(|(id, set)| worker_set(id, set));
     Ok(FleetSpec {
         backend: backend.clone(),
         settings: settings(&resource.spec),
         worker_sets: worker_sets.collect::<Result<_, _>>()?,
         pools,
-        providers: providers::providers(resources, resource),
+        providers,
         rules,
         signals,
         tenancy: policies::tenancy(&resource.spec),

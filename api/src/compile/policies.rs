@@ -2,7 +2,7 @@
 
 use kinference_protocol::v1;
 
-use super::PoolSpec;
+use super::{PoolSpec, ProviderSpec};
 use crate::kinds::{
     Aggregate, FallbackTier, GatewayBackendSpec, InferencePolicySpec, Locality, Objective, OnEmpty, OnEmptyAction,
     PoolCondition, Reject, Requirements, Rule, Signal, Unidentified, When, WorkerRequirement,
@@ -34,15 +34,21 @@ pub fn policies_of<'r>(resources: &'r Resources, backend: &ObjectKey) -> Vec<&'r
 
 /// What there is in a backend, for its rules to refer to.
 struct Compiler<'r> {
-    backend: &'r Resource<GatewayBackendSpec>,
     pools: &'r [PoolSpec],
+    providers: &'r [ProviderSpec],
     signals: Vec<v1::WindowedSignal>,
 }
 
-pub(super) fn compile(resources: &Resources, backend: &Resource<GatewayBackendSpec>, pools: &[PoolSpec]) -> Policies {
-    let mut compiler = Compiler { backend, pools, signals: Vec::new() };
+/// The rules of `backend`, which has these pools and providers.
+pub(super) fn compile(
+    resources: &Resources,
+    backend: &ObjectKey,
+    pools: &[PoolSpec],
+    providers: &[ProviderSpec],
+) -> Policies {
+    let mut compiler = Compiler { pools, providers, signals: Vec::new() };
     let mut rules = Vec::new();
-    for policy in policies_of(resources, &backend.key) {
+    for policy in policies_of(resources, backend) {
         let of_policy = policy.spec.rules.iter();
         rules.extend(of_policy.filter_map(|rule| compiler.rule(&format!("{}/{}", policy.key.name, rule.name), rule)));
     }
@@ -104,6 +110,7 @@ impl Compiler<'_> {
                 Locality::Local => v1::Locality::Local.into(),
                 Locality::External => v1::Locality::External.into(),
             }),
+            // One that does not exist allows nothing; without the list, all would be allowed.
             providers: require.providers.as_ref().map(|names| v1::NameList { names: names.clone() }),
         }
     }
@@ -149,9 +156,10 @@ impl Compiler<'_> {
         place as u32
     }
 
-    /// A tier with those of its providers that the backend has.
+    /// A tier with those of its providers that the backend has. One that it lists and that does not exist it has not:
+    /// filters would refuse a tier with it, and all other rules as well.
     fn tier(&self, tier: &FallbackTier) -> v1::Tier {
-        let has = |name: &&String| self.backend.spec.providers.iter().any(|reference| reference.name == **name);
+        let has = |name: &&String| self.providers.iter().any(|provider| provider.wire.name == **name);
         v1::Tier { providers: tier.providers.iter().filter(has).cloned().collect(), models: tier.models.clone() }
     }
 }

@@ -86,7 +86,8 @@ pub struct Outcome {
     pub held: Option<String>,
     /// Which version of it is in force.
     pub standing: Standing,
-    /// The version that is in force in place of the one that was read; of policies only.
+    /// The version that is in force in place of the one that was read, or will be once a gateway backend that it is for
+    /// is in force; of policies only.
     pub last_good: Option<Arc<InferencePolicySpec>>,
 }
 

@@ -159,3 +159,18 @@ fn what_a_backend_does_not_have_matches_nothing_and_allows_nothing() {
     assert_eq!(other.require.as_ref().unwrap().pools, Some(v1::IdList::default()));
     assert_eq!(other.fallback, [v1::Tier { providers: vec![], models: vec!["trt".into()] }]);
 }
+
+#[test]
+fn a_provider_that_is_listed_and_does_not_exist_is_in_no_tier_and_widens_nothing() {
+    let file = SourceFile { path: "all.yaml".into(), content: TEXT.into() };
+    let mut resources = load_files(vec![file]).unwrap_or_else(|problems| panic!("{problems}"));
+    resources.providers.remove(&key("bedrock"));
+    let fleet = fleet(&resources, &key("main")).unwrap();
+    let assets = fleet.worker_sets.iter().map(|set| (set.key.clone(), WorkerSetAssets::default())).collect();
+    let config = super::super::config(&fleet, &assets).unwrap();
+    snapshot::Config::compile(&config).unwrap_or_else(|error| panic!("{error}"));
+    let tiers = &rule(&config, "house-rules/burst-to-cloud").fallback;
+    assert_eq!(tiers.iter().map(|tier| tier.providers.join(",")).collect::<Vec<_>>(), ["", "databricks"]);
+    let batch = rule(&config, "house-rules/batch-on-idle-gpus").require.clone().unwrap();
+    assert_eq!(batch.providers, Some(v1::NameList { names: vec!["bedrock".into()] }), "it goes on allowing no other");
+}

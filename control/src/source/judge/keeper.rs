@@ -1,6 +1,7 @@
 //! Each resource of a cluster by itself: what is wrong keeps its last good version, and holds up nothing else.
 
 mod standing;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +12,7 @@ use kinference_api::{Kind, ObjectKey, Resource, Resources, Severity, check};
 
 use super::{Read, Remark, fleet, lines, outcomes};
 use crate::state::{Faults, Outcomes, Plan, PolicyPlan, Standing};
+use told::Told;
 
 type Policies = BTreeMap<ObjectKey, Resource<InferencePolicySpec>>;
 type Ids = BTreeSet<(Kind, ObjectKey)>;
@@ -23,17 +25,16 @@ pub struct Keeper {
     /// The rules of a gateway backend are good together or not at all: a rule that is missing may be the one that
     /// forbids what another allows.
     policies: BTreeMap<ObjectKey, Policies>,
-    /// Last good versions that an earlier process told of, until the first judgement.
-    told: Policies,
+    told: Told,
     fleets: BTreeMap<ObjectKey, FleetSpec>,
 }
 
 impl Keeper {
-    /// One that knows of last good versions of policies. They count for those that are wrong, or held, at the first
-    /// judgement.
+    /// One that knows of last good versions of policies. Each counts while its policy is wrong, or held, for every
+    /// gateway backend of which no good policies are known otherwise.
     #[must_use]
     pub fn recalling(policies: BTreeMap<ObjectKey, Resource<InferencePolicySpec>>) -> Self {
-        Self { told: policies, ..Self::default() }
+        Self { told: Told::new(policies), ..Self::default() }
     }
 
     /// What of the resources takes force, and what came of each:
@@ -77,7 +78,13 @@ impl Keeper {
         self.recall(&mut force, &faulty);
         let mut choices = self.choose(&force, &faulty);
         let fleets = self.fleets(&mut force, &mut choices, &mut faults);
-        standing::tell(&resources, &force, &choices, &mut faults.outcomes);
+        if !fleets.is_empty() {
+            let unread = broken.iter().filter(|(kind, _)| *kind == Kind::GatewayBackend).map(|(_, key)| key);
+            let waiting = resources.backends.keys().chain(unread);
+            let waiting = waiting.filter(|backend| !fleets.iter().any(|fleet| fleet.backend == **backend));
+            self.told.forget(&resources, &faulty, &waiting.map(|backend| backend.namespace.as_str()).collect());
+        }
+        standing::tell(&resources, &force, &choices, &self.told, &mut faults.outcomes);
         if fleets.is_empty() {
             if !self.fleets.is_empty() {
                 let problem = "there is no GatewayBackend any more; the last good configuration stays in force";
@@ -112,23 +119,11 @@ impl Keeper {
         }
     }
 
-    /// Takes up what an earlier process told, as the last good policies of the gateway backends that it is for.
+    /// Takes up what an earlier process told, for the gateway backends of which this one knows no good policies.
     fn recall(&mut self, force: &mut Resources, faulty: &Faulty) {
-        if force.backends.is_empty() || self.told.is_empty() {
-            return;
-        }
-        let mut told = std::mem::take(&mut self.told);
-        let now = force.policies.clone();
-        told.retain(|policy, _| now.contains_key(policy) || faulty.wrong.contains(policy));
-        force.policies.retain(|policy, _| !faulty.hopeless.contains(policy));
-        force.policies.extend(told.clone());
-        for backend in force.backends.keys() {
-            let then: Policies = policies_of(force, backend).into_iter().map(|p| (p.key.clone(), p.clone())).collect();
-            if then.keys().any(|policy| told.contains_key(policy)) && fleet(force, backend).is_ok() {
-                self.policies.insert(backend.clone(), then);
-            }
-        }
-        force.policies = now;
+        let unknown = force.backends.keys().filter(|backend| !self.policies.contains_key(*backend));
+        let unknown: Vec<ObjectKey> = unknown.cloned().collect();
+        self.policies.extend(self.told.recall(&unknown, force, faulty));
     }
 
     /// The policies of every gateway backend.
@@ -151,7 +146,7 @@ impl Keeper {
             if good.is_none() {
                 used.retain(|policy, _| !faulty.hopeless.contains(policy));
             }
-            choices.insert(backend.clone(), Choice { now, used, wrong });
+            choices.insert(backend.clone(), Choice { now, used, wrong, refused: None });
         }
         choices
     }
@@ -174,8 +169,11 @@ impl Keeper {
                     faults.problems.push(format!("GatewayBackend {backend}: {problem}"));
                     let outcome = faults.outcomes.entry((Kind::GatewayBackend, backend.clone())).or_default();
                     outcome.problems.push(problem);
-                    choice.used = self.policies.get(backend).cloned().unwrap_or_default();
-                    fleets.extend(self.fleets.get(backend).cloned());
+                    let before = self.fleets.get(backend);
+                    let policies = before.and_then(|_| self.policies.get(backend));
+                    choice.used = policies.cloned().unwrap_or_default();
+                    choice.refused = Some(if before.is_some() { Standing::LastGood } else { Standing::NotInForce });
+                    fleets.extend(before.cloned());
                 }
             }
         }
@@ -211,6 +209,8 @@ pub(super) struct Choice {
     pub(super) used: Policies,
     /// Those that keep the ones of now from being in force.
     pub(super) wrong: Vec<ObjectKey>,
+    /// When the gateway backend does not compile: what stands in its place.
+    pub(super) refused: Option<Standing>,
 }
 
 /// By gateway backend.

@@ -6,12 +6,15 @@ use kinference_api::source::{SourceFile, examine_files};
 
 use super::*;
 
+mod restarts;
+
 const LOCAL: &str = "{name: local, require: {locality: Local}}";
 const BATCH: &str = "{name: batch, when: {tags: {any: [batch]}}, reject: {status: 429}}";
 /// Two bounds where one is allowed.
 const WRONG: &str = "{name: wrong, require: {workers: [{signal: QueuedRequests, max: '2', below: '3'}]}}";
-/// A provider that does not exist.
+/// A provider that does not exist, and that no gateway backend lists.
 const DANGLING: &str = "{name: dangling, fallback: [{providers: [nowhere]}]}";
+const CLOUD: &str = "{name: cloud, fallback: [{providers: [cloud]}]}";
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
@@ -42,6 +45,22 @@ apiVersion: kinference.dev/v1alpha1
 kind: GatewayBackend
 metadata: {{name: {name}}}
 spec: {{pools: [{{name: pool-{name}}}], tags: {{header: x-tags}}}}
+"
+    )
+}
+
+/// The same, with a provider.
+fn with_cloud(backend: &str) -> String {
+    backend.replace("}], tags:", "}], providers: [{name: cloud}], tags:")
+}
+
+fn provider(endpoint: &str) -> String {
+    format!(
+        "---
+apiVersion: kinference.dev/v1alpha1
+kind: InferenceProvider
+metadata: {{name: cloud}}
+spec: {{api: OpenAI, endpoint: '{endpoint}', models: [{{name: qwen}}]}}
 "
     )
 }
@@ -154,55 +173,6 @@ fn a_policy_that_is_wrong_keeps_the_last_good_ones_while_workers_come_and_go() {
 }
 
 #[test]
-fn last_good_policies_survive_a_restart() {
-    let base = [set("qwen", "8000"), backend("main", "qwen")].concat();
-    let mut keeper = Keeper::default();
-    let good = [policy("house", "", &[LOCAL]), policy("batch", "", &[BATCH])].concat();
-    keeper.judge(read(&[base.clone(), good.clone()], 1)).unwrap();
-    let edited = |house: &str| read(&[base.clone(), policy("house", "", &[house]), policy("batch", "", &[LOCAL])], 2);
-    let plan = keeper.judge(edited(WRONG)).unwrap();
-    let before = rules(&plan, "main");
-    assert_eq!(before, ["batch/batch", "house/local"]);
-    // What the next process has of it is what the statuses say, as JSON.
-    let told = || -> BTreeMap<ObjectKey, _> {
-        let told = plan.faults.outcomes.iter().filter_map(|((_, key), outcome)| {
-            let spec = serde_json::to_value(outcome.last_good.as_deref()?).unwrap();
-            let spec = kinference_api::source::read_spec(&serde_json::json!({"spec": spec})).unwrap();
-            let resource = kinference_api::Resource {
-                key: key.clone(),
-                labels: BTreeMap::new(),
-                spec,
-                origin: kinference_api::Origin::Cluster,
-            };
-            Some((key.clone(), resource))
-        });
-        told.collect()
-    };
-    assert_eq!(told().keys().collect::<Vec<_>>(), [&key("batch"), &key("house")]);
-    let mut next = Keeper::recalling(told());
-    let plan = next.judge(edited(WRONG)).unwrap();
-    assert_eq!(rules(&plan, "main"), before);
-    let house = outcome(&plan, Kind::InferencePolicy, "house");
-    assert_eq!(house.standing, Standing::LastGood);
-    assert!(house.last_good.is_some(), "the next process but one has it too");
-    // Also where the wrong one cannot be read at all, and whatever else is wrong for the first time.
-    let unread = read(&[base.clone(), policy("batch", "", &[LOCAL]), policy("new", "", &[WRONG])], 3);
-    let unread = with_unreadable(unread, Kind::InferencePolicy, "house");
-    assert_eq!(rules(&Keeper::recalling(told()).judge(unread).unwrap(), "main"), before);
-    // Mended meanwhile: what stands there counts. And then it is forgotten.
-    let mut next = Keeper::recalling(told());
-    let plan = next.judge(edited(BATCH)).unwrap();
-    assert_eq!(rules(&plan, "main"), ["batch/local", "house/batch"]);
-    assert_eq!(outcome(&plan, Kind::InferencePolicy, "house").last_good, None);
-    assert_eq!(rules(&next.judge(edited(WRONG)).unwrap(), "main"), ["batch/local", "house/batch"]);
-    // Deleted meanwhile, and a backend that the process did not know at first.
-    let mut next = Keeper::recalling(told());
-    assert!(next.judge(read(&[set("qwen", "8000")], 4)).is_err());
-    let plan = next.judge(read(&[base.clone(), policy("batch", "", &[WRONG])], 4)).unwrap();
-    assert_eq!(rules(&plan, "main"), ["batch/batch"]);
-}
-
-#[test]
 fn only_backends_that_a_wrong_policy_is_for_keep_their_policies() {
     let mut keeper = Keeper::default();
     let base = || vec![set("qwen", "8000"), backend("main", "qwen"), backend("other", "qwen")];
@@ -262,4 +232,26 @@ fn a_policy_that_cannot_be_read_holds_its_backend_and_one_without_backend_holds_
     assert_eq!(rules(&plan, "main"), ["new/batch"]);
     let far = &plan.faults.outcomes[&(Kind::InferencePolicy, ObjectKey::new("team", "far"))];
     assert_eq!(far.standing, Standing::NotInForce);
+}
+
+#[test]
+fn a_gateway_backend_is_used_without_a_provider_that_it_lists_and_rules_fall_back_to() {
+    let base =
+        [set("qwen", "8000"), with_cloud(&backend("main", "qwen")), policy("house", "", &[CLOUD, LOCAL])].concat();
+    let providers = |plan: &Plan| plan.fleets[0].providers.len();
+    let expected = ["house/cloud", "house/local"];
+    // From the start: not applied yet, or wrong from the first.
+    let plan = Keeper::default().judge(read(&[base.clone()], 1)).unwrap();
+    assert_eq!((rules(&plan, "main"), providers(&plan)), (expected.map(String::from).to_vec(), 0));
+    let main = outcome(&plan, Kind::GatewayBackend, "main");
+    assert!(main.standing == Standing::InForce && main.problems[0].contains("`cloud`"), "{main:?}");
+    let plan = Keeper::default().judge(read(&[base.clone(), provider("nonsense")], 1)).unwrap();
+    assert_eq!((rules(&plan, "main"), providers(&plan)), (expected.map(String::from).to_vec(), 0));
+    // While it runs: deleted, and the rest goes on changing.
+    let mut keeper = Keeper::default();
+    let plan = keeper.judge(read(&[base.clone(), provider("https://cloud.example")], 1)).unwrap();
+    assert_eq!((rules(&plan, "main"), providers(&plan)), (expected.map(String::from).to_vec(), 1));
+    let plan = keeper.judge(read(&[base.replace("port: 8000", "port: 9000")], 2)).unwrap();
+    assert_eq!((rules(&plan, "main"), providers(&plan)), (expected.map(String::from).to_vec(), 0));
+    assert_eq!(sets(&plan, "main"), ["qwen:9000"]);
 }

@@ -5,17 +5,21 @@ use std::sync::Arc;
 use kinference_api::{Kind, ObjectKey, Resource, Resources};
 
 use super::super::ids;
-use super::{Choice, Choices};
+use super::{Choice, Choices, Told};
 use crate::state::{Outcomes, Standing};
 
 /// Tells it to the outcomes; `now` are the resources as they were read, `force` the ones in force without policies.
-pub(super) fn tell(now: &Resources, force: &Resources, choices: &Choices, outcomes: &mut Outcomes) {
+/// What is `told` of a policy stays its last good version until another takes that place.
+pub(super) fn tell(now: &Resources, force: &Resources, choices: &Choices, told: &Told, outcomes: &mut Outcomes) {
     for id in ids(now) {
         outcomes.entry(id).or_default();
     }
     for ((kind, key), outcome) in outcomes {
         outcome.standing = match kind {
-            Kind::GatewayBackend => of(now.backends.get(key), force.backends.get(key)),
+            Kind::GatewayBackend => {
+                let refused = choices.get(key).and_then(|choice| choice.refused);
+                refused.unwrap_or_else(|| of(now.backends.get(key), force.backends.get(key)))
+            }
             Kind::InferencePool => of(now.pools.get(key), force.pools.get(key)),
             Kind::InferenceProvider => of(now.providers.get(key), force.providers.get(key)),
             Kind::InferenceWorkerSet => of(now.worker_sets.get(key), force.worker_sets.get(key)),
@@ -32,6 +36,9 @@ pub(super) fn tell(now: &Resources, force: &Resources, choices: &Choices, outcom
                     let used = concerned.iter().filter(|(_, choice)| of_choice(key, choice) == Standing::LastGood);
                     let policy = used.filter_map(|(_, choice)| choice.used.get(key)).next();
                     outcome.last_good = policy.map(|policy| Arc::new(policy.spec.clone()));
+                }
+                if outcome.last_good.is_none() {
+                    outcome.last_good = told.last_good(key);
                 }
                 standing
             }
