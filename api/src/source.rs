@@ -5,6 +5,7 @@
 //! expand to.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use crate::policy_test::TestState;
@@ -95,6 +96,20 @@ fn collect(paths: &[PathBuf]) -> (Vec<SourceFile>, Sink) {
     let mut sink = Sink::default();
     problems.into_iter().for_each(|problem| sink.push(problem));
     (files, sink)
+}
+
+/// A number that changes when [`examine`] would read something else: with every file's name and content, and with what
+/// cannot be read. It is of no use in another process.
+pub fn fingerprint(paths: &[PathBuf]) -> u64 {
+    let (files, problems) = files::collect(paths);
+    let mut hasher = DefaultHasher::new();
+    for file in files {
+        (file.path, file.content).hash(&mut hasher);
+    }
+    for problem in problems {
+        (problem.file, problem.message).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// Like [`examine`], of files that are in memory.

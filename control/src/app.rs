@@ -121,6 +121,7 @@ impl Service {
                 let writer = Writer {
                     namespace: args.cluster.lease_namespace.clone().unwrap_or(own),
                     client,
+                    lease: args.cluster.lease_name.clone(),
                     identity: args.cluster.identity(),
                     clock,
                     questions,

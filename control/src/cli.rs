@@ -42,6 +42,9 @@ pub struct Args {
     pub log: String,
 }
 
+/// Name of the Lease where none is given.
+pub const LEASE: &str = "kinference-control-status";
+
 /// Where in which cluster the configuration is.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct KubernetesArgs {
@@ -61,6 +64,10 @@ pub struct KubernetesArgs {
     /// account or context.
     #[arg(long, value_name = "NAME", env = "POD_NAMESPACE")]
     pub lease_namespace: Option<String>,
+    /// Name of that Lease. Services that follow different namespaces need different ones where they share a namespace of
+    /// the Lease: the one that holds it writes the statuses of its own namespaces only.
+    #[arg(long, value_name = "NAME", default_value = LEASE)]
+    pub lease_name: String,
     /// Name of this replica in the Lease, which no other may have. Default: host name and process id.
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     pub pod_name: Option<String>,

@@ -227,7 +227,7 @@ impl Core {
             old.into_values().for_each(|channel| channel.close());
         });
         if let Some(endpoints) = self.fleet.endpoints() {
-            let assignments = Arc::new(Assignments::new(&endpoints));
+            let assignments = Arc::new(Assignments::new(&endpoints, &self.fleet.not_in_force()));
             self.outputs.assignments.send_if_modified(|current| {
                 let changed = current.as_ref() != Some(&assignments);
                 *current = Some(assignments);

@@ -140,6 +140,39 @@ fn folders_are_read_with_what_is_below_and_hidden_files_left_out() {
 }
 
 #[test]
+fn the_fingerprint_changes_with_what_is_read_and_with_nothing_else() {
+    let folder = Folder::new("fingerprint");
+    folder.write("a.yaml", &provider("a"));
+    // Nobody ever writes to it, so whoever reads it waits for good.
+    let made = std::process::Command::new("mkfifo").arg(folder.0.join("pipe.yaml")).status().unwrap();
+    assert!(made.success());
+    let now = || {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let path = folder.0.clone();
+        std::thread::spawn(move || sender.send(fingerprint(&[path])));
+        receiver.recv_timeout(std::time::Duration::from_secs(30)).expect("it waits for a pipe")
+    };
+    let mut seen = now();
+    folder.write("notes.txt", "no resource");
+    folder.write(".hidden/a.yaml", &provider("a"));
+    assert_eq!(now(), seen);
+    let deep = "d/".repeat(20) + "deep.yaml";
+    let dangling = |name: &str| std::os::unix::fs::symlink("nowhere", folder.0.join(name)).unwrap();
+    let changes: [&dyn Fn(); 5] = [
+        &|| folder.write("a.yaml", &provider("b")),
+        &|| fs::rename(folder.0.join("a.yaml"), folder.0.join("b.yaml")).unwrap(),
+        &|| folder.write(&deep, &provider("deep")),
+        &|| dangling("gone.yaml"),
+        &|| fs::remove_file(folder.0.join("b.yaml")).unwrap(),
+    ];
+    for change in changes {
+        change();
+        let before = std::mem::replace(&mut seen, now());
+        assert_ne!(seen, before);
+    }
+}
+
+#[test]
 fn problems_of_all_files_come_together() {
     let folder = Folder::new("together");
     folder.write("a.yaml", "kind: [\n---\nkind: Nonsense\n");

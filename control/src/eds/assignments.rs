@@ -43,11 +43,17 @@ pub struct Assignment {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Assignments {
     clusters: BTreeMap<String, Assignment>,
+    /// Clusters of which nothing is known.
+    unknown: BTreeSet<String>,
 }
 
 impl Assignments {
-    /// From the endpoints by gateway backend ("namespace/name").
-    pub fn new(backends: &BTreeMap<String, Endpoints>) -> Self {
+    /// From the endpoints by gateway backend ("namespace/name"), and the backends that exist and are not in force.
+    ///
+    /// What these have is not known, and an empty answer would take it from the Envoys that were told by an earlier
+    /// process. The cluster of all backends is answered all the same, without them: to hold it back would keep the workers
+    /// of the others from coming and going for as long as one backend is not mended.
+    pub fn new(backends: &BTreeMap<String, Endpoints>, not_in_force: &BTreeSet<String>) -> Self {
         let all = Endpoints {
             workers: backends.values().flat_map(|endpoints| &endpoints.workers).copied().collect(),
             providers: backends.values().flat_map(|endpoints| &endpoints.providers).cloned().collect(),
@@ -57,14 +63,16 @@ impl Assignments {
             let name = format!("{CLUSTER}/{backend}");
             clusters.insert(name.clone(), assignment(&name, endpoints));
         }
-        Self { clusters }
+        let unknown = not_in_force.iter().filter(|backend| !backends.contains_key(*backend));
+        Self { clusters, unknown: unknown.map(|backend| format!("{CLUSTER}/{backend}")).collect() }
     }
 
-    /// The endpoints of a cluster. A backend that is not configured has none: an Envoy that asks for it shall not wait.
-    /// Names that are not ours are not answered.
+    /// The endpoints of a cluster. A backend that does not exist has none: an Envoy that asks for it shall not wait. One
+    /// that is not in force is not answered for, and neither are names that are not ours.
     pub fn get(&self, cluster: &str) -> Option<Assignment> {
         match self.clusters.get(cluster) {
             Some(found) => Some(found.clone()),
+            None if self.unknown.contains(cluster) => None,
             None => cluster.strip_prefix(CLUSTER)?.starts_with('/').then(|| assignment(cluster, &Endpoints::default())),
         }
     }
@@ -145,6 +153,10 @@ mod tests {
             .collect()
     }
 
+    fn of(list: &[(&str, &[&str], &[&str])]) -> Assignments {
+        Assignments::new(&backends(list), &BTreeSet::new())
+    }
+
     /// Priority, address, and whether a proxy may choose it by itself.
     fn listed(assignments: &Assignments, cluster: &str) -> Vec<(u32, String, bool)> {
         let any = assignments.get(cluster).unwrap().resource;
@@ -185,10 +197,10 @@ mod tests {
 
     #[test]
     fn one_cluster_for_all_and_one_for_each_backend() {
-        let all = Assignments::new(&backends(&[
+        let all = of(&[
             ("default/a", &["10.0.0.1:8000", "[fd00::8]:8001"], &[]),
             ("default/b", &["10.0.0.1:8000", "10.0.0.2:8000"], &[]),
-        ]));
+        ]);
         assert_eq!(listed(&all, CLUSTER), workers(&["10.0.0.1 8000", "10.0.0.2 8000", "fd00::8 8001"]));
         assert_eq!(listed(&all, "kinference_workers/default/b"), workers(&["10.0.0.1 8000", "10.0.0.2 8000"]));
         assert!(listed(&all, "kinference_workers/default/gone").is_empty());
@@ -197,10 +209,8 @@ mod tests {
 
     #[test]
     fn providers_are_only_for_who_names_them() {
-        let all = Assignments::new(&backends(&[
-            ("default/a", &["10.0.0.1:8000"], &["kinference_provider_default_cloud"]),
-            ("default/b", &[], &[]),
-        ]));
+        let all =
+            of(&[("default/a", &["10.0.0.1:8000"], &["kinference_provider_default_cloud"]), ("default/b", &[], &[])]);
         let mut expected = workers(&["10.0.0.1 8000"]);
         expected.push((1, "kinference_provider_default_cloud".to_owned(), false));
         assert_eq!(listed(&all, CLUSTER), expected);
@@ -210,11 +220,23 @@ mod tests {
     #[test]
     fn versions_follow_the_content() {
         let names = BTreeSet::from([CLUSTER.to_owned()]);
-        let of = |workers: &[&str], providers: &[&str]| {
-            Assignments::new(&backends(&[("default/a", workers, providers)])).version_of(&names)
-        };
-        assert_eq!(of(&["10.0.0.1:8000"], &[]), of(&["10.0.0.1:8000"], &[]));
-        assert_ne!(of(&["10.0.0.1:8000"], &[]), of(&["10.0.0.2:8000"], &[]));
-        assert_ne!(of(&["10.0.0.1:8000"], &[]), of(&["10.0.0.1:8000"], &["p"]));
+        let version =
+            |workers: &[&str], providers: &[&str]| of(&[("default/a", workers, providers)]).version_of(&names);
+        assert_eq!(version(&["10.0.0.1:8000"], &[]), version(&["10.0.0.1:8000"], &[]));
+        assert_ne!(version(&["10.0.0.1:8000"], &[]), version(&["10.0.0.2:8000"], &[]));
+        assert_ne!(version(&["10.0.0.1:8000"], &[]), version(&["10.0.0.1:8000"], &["p"]));
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_answered() {
+        let not_in_force = BTreeSet::from(["default/broken".to_owned()]);
+        let all = Assignments::new(&backends(&[("default/a", &["10.0.0.1:8000"], &[])]), &not_in_force);
+        assert_eq!(all.get("kinference_workers/default/broken"), None);
+        assert_eq!(listed(&all, "kinference_workers/default/a"), workers(&["10.0.0.1 8000"]));
+        assert!(listed(&all, "kinference_workers/default/gone").is_empty());
+        assert_eq!(listed(&all, CLUSTER), workers(&["10.0.0.1 8000"]), "the others come and go");
+        // What was in force stays known, whatever is said of it now.
+        let all = Assignments::new(&backends(&[("default/broken", &["10.0.0.2:8000"], &[])]), &not_in_force);
+        assert_eq!(listed(&all, "kinference_workers/default/broken"), workers(&["10.0.0.2 8000"]));
     }
 }

@@ -2,7 +2,8 @@
 //! filter know the same fleet from the same place.
 //!
 //! An Envoy keeps its last endpoints when this service is gone. Nothing is answered before a configuration is in
-//! force, so that a start with a broken one takes no endpoint away.
+//! force, and nothing of a gateway backend that exists and is not in force, so that a start with a broken one takes no
+//! endpoint away; but for the cluster of all backends, which then lacks those of the broken one.
 
 mod assignments;
 mod peers;

@@ -151,8 +151,12 @@ impl Dialect for StateOfTheWorld {
         {
             return None;
         }
+        let resources: Vec<_> =
+            self.names.iter().filter_map(|name| current.get(name)).map(|found| found.resource).collect();
+        if resources.is_empty() {
+            return None;
+        }
         self.sent = Some((version.clone(), self.names.clone()));
-        let resources = self.names.iter().filter_map(|name| current.get(name)).map(|found| found.resource).collect();
         let response = DiscoveryResponse {
             version_info: version.clone(),
             resources,
@@ -252,7 +256,10 @@ impl EndpointDiscoveryService for EdsService {
         dialect.hear(request.into_inner(), "");
         match dialect.answer(&current, "") {
             Some((_, response)) => Ok(Response::new(response)),
-            None => Err(Status::invalid_argument("name the clusters whose endpoints you want")),
+            None if dialect.names.is_empty() => {
+                Err(Status::invalid_argument("name the clusters whose endpoints you want"))
+            }
+            None => Err(Status::unavailable("nothing is known of these clusters yet")),
         }
     }
 }

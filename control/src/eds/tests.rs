@@ -53,7 +53,14 @@ impl Control {
         let addresses: BTreeSet<SocketAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
         let endpoints = Endpoints { workers: addresses, ..Endpoints::default() };
         let backends = BTreeMap::from([("default/main".to_owned(), endpoints)]);
-        self.assignments.send_replace(Some(Arc::new(Assignments::new(&backends))));
+        self.assignments.send_replace(Some(Arc::new(Assignments::new(&backends, &BTreeSet::new()))));
+    }
+
+    /// A backend is in force, and another exists and is not.
+    fn set_broken(&self, broken: &str) {
+        let backends = BTreeMap::from([("default/other".to_owned(), Endpoints::default())]);
+        let assignments = Assignments::new(&backends, &BTreeSet::from([broken.to_owned()]));
+        self.assignments.send_replace(Some(Arc::new(assignments)));
     }
 
     async fn until_peer(&self, wanted: impl Fn(&super::Peer) -> bool) {
@@ -205,4 +212,27 @@ async fn a_single_request_gets_a_single_answer() {
     control.set(&["10.0.0.1:8000"]);
     let response = control.client.fetch_endpoints(request(None, None)).await.unwrap().into_inner();
     assert_eq!(addresses(&response.resources[0].value), ["10.0.0.1|8000"]);
+}
+
+#[tokio::test]
+async fn an_envoy_is_told_nothing_of_a_backend_that_is_not_in_force() {
+    let mut control = control().await;
+    control.set_broken("default/main");
+    let name = "kinference_workers/default/main";
+    let world = DiscoveryRequest { resource_names: vec![name.into()], ..request(None, None) };
+    let delta = DeltaDiscoveryRequest { resource_names_subscribe: vec![name.into()], ..Default::default() };
+    let refused = control.client.fetch_endpoints(world.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::Unavailable);
+    let (say, outgoing) = mpsc::channel(8);
+    say.send(world).await.unwrap();
+    let mut hear = control.client.stream_endpoints(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
+    let (say_delta, outgoing) = mpsc::channel(8);
+    say_delta.send(delta).await.unwrap();
+    let mut hear_delta = control.client.delta_endpoints(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
+    nothing(&mut hear).await;
+    nothing(&mut hear_delta).await;
+    control.set(&["10.0.0.1:8000"]);
+    assert_eq!(addresses(&next(&mut hear).await.resources[0].value), ["10.0.0.1|8000"]);
+    let listed = next(&mut hear_delta).await.resources.remove(0);
+    assert_eq!(addresses(&listed.resource.unwrap().value), ["10.0.0.1|8000"]);
 }

@@ -14,7 +14,6 @@ mod trouble;
 mod watches;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kinference_api::Kind;
@@ -106,8 +105,7 @@ impl Kubernetes {
 
     /// Looks at what there is. The result is None while it is not known, and when nothing changed.
     async fn step(&mut self) -> Result<Option<Result<Plan, Faults>>, tokio::task::JoinError> {
-        let Some(objects) = self.link.objects() else { return Ok(None) };
-        let changed = self.link.resources_changed.swap(false, Ordering::AcqRel);
+        let Some((changed, objects)) = self.link.objects() else { return Ok(None) };
         let mut verdict = Verdict::default();
         if changed {
             verdict = self.think(move |thinker| thinker.judge(&objects)).await?;

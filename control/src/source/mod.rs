@@ -26,13 +26,18 @@ pub struct Loader {
     seen: Option<u64>,
     /// Where the policies of the last valid configuration were.
     policy_files: BTreeMap<ObjectKey, PathBuf>,
+    /// The last valid configuration.
+    good: Option<Plan>,
+    /// What is wrong with the files as they were read last.
+    faults: Option<Faults>,
 }
 
 impl Loader {
     /// For this folder, and the folder of Secrets where there is one.
     pub fn new(folder: PathBuf, secrets: Option<PathBuf>) -> Self {
         let secrets = Secrets::new(secrets);
-        Self { folder, models: Models::default(), secrets, seen: None, policy_files: BTreeMap::new() }
+        let (models, policy_files) = (Models::default(), BTreeMap::new());
+        Self { folder, models, secrets, seen: None, policy_files, good: None, faults: None }
     }
 
     /// The folder.
@@ -41,12 +46,31 @@ impl Loader {
     }
 
     /// Reads everything. A tokenizer that cannot be read is no fault of the configuration: its worker set runs in
-    /// routed mode, and the plan says why.
+    /// routed mode, and the plan says why. While the files are wrong as they were before, the plan is the last valid one,
+    /// with its tokenizers and Secrets as they are now.
     ///
     /// # Errors
     /// Every problem of the files, one a line: what, where, and what to do.
     pub fn load(&mut self) -> Result<Plan, Faults> {
-        self.seen = Some(watch::config_fingerprint(&self.folder));
+        let now = Some(watch::config_fingerprint(&self.folder));
+        if self.seen == now
+            && let (Some(good), Some(faults)) = (&self.good, &self.faults)
+        {
+            let mut plan = good.clone();
+            plan.faults = faults.clone().beside(&good.faults.outcomes);
+            self.refer(&mut plan);
+            return Ok(plan);
+        }
+        self.seen = now;
+        let read = self.read();
+        if let Ok(plan) = &read {
+            self.good = Some(plan.clone());
+        }
+        self.faults = read.as_ref().err().cloned();
+        read
+    }
+
+    fn read(&mut self) -> Result<Plan, Faults> {
         let loaded = kinference_api::source::examine_resources(std::slice::from_ref(&self.folder));
         let mut plan = judge::together(&loaded).map_err(|faults| self.blame(faults, &loaded))?;
         if plan.fleets.is_empty() {
@@ -54,12 +78,17 @@ impl Loader {
             let problem = format!("{}: no file here has a GatewayBackend; add one", self.folder.display());
             return Err(vec![problem].into());
         }
-        let sets = plan.fleets.iter().flat_map(|fleet| &fleet.worker_sets);
-        plan.models = self.models.load(sets, None);
-        plan.credentials = self.secrets.load(&plan.fleets);
+        self.refer(&mut plan);
         let policies = loaded.resources.policies.into_iter();
         self.policy_files = policies.map(|(key, policy)| (key, policy.origin.file().to_path_buf())).collect();
         Ok(plan)
+    }
+
+    /// Reads what the plan refers to.
+    fn refer(&mut self, plan: &mut Plan) {
+        let sets = plan.fleets.iter().flat_map(|fleet| &fleet.worker_sets);
+        plan.models = self.models.load(sets, None);
+        plan.credentials = self.secrets.load(&plan.fleets);
     }
 
     /// Of a policy that was valid before, and is in no document that can be read now, the problems are those of its

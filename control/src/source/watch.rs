@@ -5,7 +5,7 @@
 //! notification and every two seconds besides, so that a lost notification costs no more than that.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,15 +21,11 @@ const POLL: Duration = Duration::from_secs(2);
 const QUIET: Duration = Duration::from_millis(100);
 /// After this many rounds that were not quiet they are read all the same.
 const MAX_ROUNDS: u32 = 20;
-/// Deeper folders are not followed: symbolic links can form a circle.
-const MAX_DEPTH: u32 = 16;
 const TOKENIZER_FILES: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
 
 /// A number that changes when a file of the configuration changes.
 pub(super) fn config_fingerprint(folder: &Path) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hash_folder(folder, &mut hasher, MAX_DEPTH);
-    hasher.finish()
+    kinference_api::source::fingerprint(&[folder.to_path_buf()])
 }
 
 /// Tokenizers are large: their length and time of change tell.
@@ -40,29 +36,6 @@ pub(super) fn tokenizer_fingerprint(folder: &Path) -> u64 {
         metadata.map(|data| (data.len(), data.modified().ok())).ok().hash(&mut hasher);
     }
     hasher.finish()
-}
-
-/// The same choice of files as the loader's.
-fn hash_folder(folder: &Path, hasher: &mut impl Hasher, depth: u32) {
-    let mut entries: Vec<PathBuf> =
-        std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect();
-    entries.sort();
-    for path in entries {
-        if path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b".")) {
-            continue;
-        }
-        if path.is_dir() {
-            if depth > 0 {
-                hash_folder(&path, hasher, depth - 1);
-            }
-        } else if path
-            .extension()
-            .is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known))
-        {
-            path.hash(hasher);
-            std::fs::read(&path).ok().hash(hasher);
-        }
-    }
 }
 
 /// Loads the configuration now and after every change, and tells the core.

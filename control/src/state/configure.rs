@@ -120,8 +120,10 @@ impl Fleet {
     /// Removes workers that are no longer listed, and those whose address or events changed: they are others.
     fn remove_workers(&mut self, wanted: &BTreeMap<WorkerName, Wanted>) {
         let gone = self.workers.values().filter(|worker| wanted.get(&worker.wanted.name) != Some(&worker.wanted));
+        let mut sets = BTreeSet::new();
         for id in gone.map(|worker| worker.id).collect::<Vec<_>>() {
             if let Some(worker) = self.workers.remove(&id) {
+                sets.insert(worker.wanted.name.set.clone());
                 self.ids.remove(&worker.wanted.name);
                 self.subscribed.remove(&worker.subscription);
                 self.metrics.forget_worker(&worker.wanted.name);
@@ -132,6 +134,8 @@ impl Fleet {
                 backend.store.remove_worker(by_events(id));
             }
         }
+        // Who disagreed about the prompt's text may be gone.
+        sets.iter().for_each(|set| self.judge(set));
     }
 
     fn take_backends(&mut self, mut fleets: BTreeMap<ObjectKey, FleetSpec>) {

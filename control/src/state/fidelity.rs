@@ -1,7 +1,8 @@
 //! Whether the filter's prompt text equals the engine's (invariant P4): which worker to ask when, and what follows.
 //!
 //! Every engine process is asked once, and again when it comes back after it was away: it may run another version or
-//! template now. A set is in event mode while at least one process agreed and none disagreed.
+//! template now. A set is in event mode while at least one process agreed and none disagreed. A process that is removed takes
+//! its word with it; when none is left that was asked, what was found holds until the first new one answers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use kinference_api::ObjectKey;
 use kinference_api::compile;
+use kinference_api::{Kind, ObjectKey};
 use kinference_protocol::v1;
 use kinference_routing::signals::History;
 
@@ -20,7 +20,7 @@ use super::traffic::Traffic;
 use super::view::Viewer;
 use super::wire::Full;
 use super::worker::{Subscription, Worker, WorkerName};
-use super::{Faults, Input, PolicyPlan, ScrapeError};
+use super::{Faults, Input, PolicyPlan, ScrapeError, Standing};
 use crate::eds::Endpoints;
 use crate::metrics::Metrics;
 use crate::push::Confidentiality;
@@ -175,11 +175,16 @@ impl Fleet {
     }
 
     fn checked(&mut self, set: &ObjectKey, address: SocketAddr, generation: u64, verdict: Verdict, now: u64) {
-        let Some(of_set) = self.sets.get_mut(set) else { return };
-        let before = of_set.mode();
         for worker in self.workers.values_mut().filter(|w| w.wanted.address == address && w.wanted.name.set == *set) {
             worker.checked.answered(generation, verdict.clone(), now);
         }
+        self.judge(set);
+    }
+
+    /// Judges by the workers that there are now whether the set's events can be used.
+    pub(super) fn judge(&mut self, set: &ObjectKey) {
+        let Some(of_set) = self.sets.get_mut(set) else { return };
+        let before = of_set.mode();
         of_set.judge(self.workers.values().filter(|w| w.wanted.name.set == *set).map(|w| &w.checked));
         let after = of_set.mode();
         self.config_dirty = true;
@@ -318,6 +323,14 @@ impl Fleet {
             }
         }
         checks.into_values().collect()
+    }
+
+    /// The gateway backends that exist and of which no version is in force, "namespace/name".
+    pub fn not_in_force(&self) -> BTreeSet<String> {
+        let outcomes = self.config.faults.outcomes.iter();
+        let of_backends = outcomes
+            .filter(|((kind, _), outcome)| *kind == Kind::GatewayBackend && outcome.standing == Standing::NotInForce);
+        of_backends.map(|((_, key), _)| key.to_string()).collect()
     }
 
     /// Where requests can go, by backend. Absent until a configuration is in force.

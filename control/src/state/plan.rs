@@ -59,7 +59,7 @@ impl From<Vec<String>> for Faults {
 
 impl Faults {
     /// Nothing of what was read takes force: what was in force before stays, also in the place of what is wrong now.
-    pub(super) fn beside(mut self, before: &Outcomes) -> Self {
+    pub(crate) fn beside(mut self, before: &Outcomes) -> Self {
         for (id, outcome) in before.iter().filter(|(_, outcome)| outcome.standing != Standing::NotInForce) {
             match self.outcomes.get_mut(id) {
                 Some(now) => now.standing = Standing::LastGood,

@@ -121,8 +121,12 @@ impl Set {
         self.mode() == Mode::Events
     }
 
+    /// Takes what these processes, all that the set has now, say together. What is known stays while none of them was
+    /// asked: the set's workers may all be others than before.
     pub(super) fn judge<'a>(&mut self, processes: impl Iterator<Item = &'a Checked>) {
-        self.verdict = together(processes);
+        if let Some(verdict) = together(processes) {
+            self.verdict = Some(verdict);
+        }
     }
 
     /// Takes the engine's block size. True when it is news.

@@ -14,9 +14,6 @@ use super::election::{Action, Election, LEASE_MS, Seen};
 use super::{FIELD_MANAGER, REQUEST, Trouble, within};
 use crate::clock::Clock;
 
-/// Name of the Lease.
-pub const NAME: &str = "kinference-control-status";
-
 /// What became of a turn.
 enum Turn {
     /// The lease is ours.
@@ -31,6 +28,7 @@ pub(super) type LeadsUntil = watch::Sender<u64>;
 /// Takes part in the election until shutdown, and gives the lease up then.
 pub(super) async fn run(
     api: Api<Lease>,
+    name: &str,
     mut election: Election,
     clock: Clock,
     leads_until: LeadsUntil,
@@ -39,7 +37,7 @@ pub(super) async fn run(
     let mut trouble = Trouble::default();
     loop {
         let now = clock.now_ms();
-        let turn = turn(&api, &mut election, clock).await;
+        let turn = turn(&api, name, &mut election, clock).await;
         match &turn {
             Ok(Turn::Won) => {
                 trouble.over();
@@ -49,12 +47,12 @@ pub(super) async fn run(
                 trouble.over();
                 election.lost();
             }
-            Err(kube::Error::Api(status)) => trouble.is(&format!(
-                "the Lease {NAME} cannot be kept: {}; without it no statuses are written (the service account needs \
+            Err(kube::Error::Api(status)) if status.code == 403 => trouble.is(&format!(
+                "the Lease {name} cannot be kept: {}; without it no statuses are written (the service account needs \
                  get, create and update on leases.coordination.k8s.io)",
                 status.message
             )),
-            Err(error) => trouble.is(&format!("the Lease {NAME} cannot be kept: {error}; no statuses are written")),
+            Err(error) => trouble.is(&format!("the Lease {name} cannot be kept: {error}; no statuses are written")),
         }
         leads_until.send_replace(election.until());
         let pause = Duration::from_millis(election.pause_ms(turn.is_err(), clock.now_ms()));
@@ -65,26 +63,26 @@ pub(super) async fn run(
     }
     if election.leads(clock.now_ms()) {
         leads_until.send_replace(0);
-        if let Err(error) = give_up(&api, election.identity()).await {
-            tracing::debug!("the Lease {NAME} is left to run out: {error}");
+        if let Err(error) = give_up(&api, name, election.identity()).await {
+            tracing::debug!("the Lease {name} is left to run out: {error}");
         }
     }
 }
 
-async fn turn(api: &Api<Lease>, election: &mut Election, clock: Clock) -> Result<Turn, kube::Error> {
-    let lease = within(REQUEST, api.get_opt(NAME)).await?;
+async fn turn(api: &Api<Lease>, name: &str, election: &mut Election, clock: Clock) -> Result<Turn, kube::Error> {
+    let lease = within(REQUEST, api.get_opt(name)).await?;
     let seen = lease.as_ref().map(seen);
     let written = match election.read(seen.as_ref(), clock.now_ms()) {
         Action::Wait => return Ok(Turn::Lost),
         Action::Create => {
-            let metadata = ObjectMeta { name: Some(NAME.into()), ..ObjectMeta::default() };
+            let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
             let lease = Lease { metadata, spec: Some(taken(None, election.identity())) };
             within(REQUEST, api.create(&parameters(), &lease)).await
         }
         Action::Take | Action::Renew => {
             let mut lease = lease.unwrap_or_default();
             lease.spec = Some(taken(lease.spec.as_ref(), election.identity()));
-            within(REQUEST, api.replace(NAME, &parameters(), &lease)).await
+            within(REQUEST, api.replace(name, &parameters(), &lease)).await
         }
     };
     match written {
@@ -95,12 +93,12 @@ async fn turn(api: &Api<Lease>, election: &mut Election, clock: Clock) -> Result
     }
 }
 
-async fn give_up(api: &Api<Lease>, identity: &str) -> Result<(), kube::Error> {
-    let Some(mut lease) = within(REQUEST, api.get_opt(NAME)).await? else { return Ok(()) };
+async fn give_up(api: &Api<Lease>, name: &str, identity: &str) -> Result<(), kube::Error> {
+    let Some(mut lease) = within(REQUEST, api.get_opt(name)).await? else { return Ok(()) };
     if let Some(spec) = lease.spec.as_mut().filter(|spec| spec.holder_identity.as_deref() == Some(identity)) {
         spec.holder_identity = Some(String::new());
         spec.renew_time = Some(MicroTime(Timestamp::now()));
-        within(REQUEST, api.replace(NAME, &parameters(), &lease)).await?;
+        within(REQUEST, api.replace(name, &parameters(), &lease)).await?;
     }
     Ok(())
 }

@@ -40,6 +40,8 @@ pub struct Writer<C> {
     pub client: Client,
     /// Namespace of the Lease.
     pub namespace: String,
+    /// Name of the Lease, which the replicas of one release have in common.
+    pub lease: String,
     /// Name of this replica, which no other has.
     pub identity: String,
     /// This process's clock.
@@ -58,7 +60,8 @@ impl<C: Fn() -> Option<Currents> + Send + 'static> Writer<C> {
         let (leads_until, leads) = watch::channel(0);
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let election = Election::new(self.identity.clone());
-        let lease = lease::run(leases, election, self.clock, leads_until, shutdown.clone());
+        let name = self.lease.clone();
+        let lease = lease::run(leases, &name, election, self.clock, leads_until, shutdown.clone());
         tokio::join!(lease, self.write(leads, shutdown));
     }
 

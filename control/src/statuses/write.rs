@@ -21,7 +21,7 @@ pub(super) enum Written {
     Gone,
     /// The API server did not take it, and why.
     Refused(String),
-    /// The API server did not answer, and why.
+    /// The API server did not answer, or cannot take it now, and why.
     Unanswered(String),
 }
 
@@ -50,6 +50,10 @@ pub(super) async fn write(client: &Client, write: &Write) -> Written {
         Ok(_) => Written::Taken,
         Err(kube::Error::Api(status)) if status.code == 409 => Written::Conflict,
         Err(kube::Error::Api(status)) if status.code == 404 => Written::Gone,
+        // Too many requests, or none that it can serve: no fault of the request.
+        Err(kube::Error::Api(status)) if status.code == 429 || status.code >= 500 => {
+            Written::Unanswered(format!("{} ({})", status.message, status.code))
+        }
         Err(kube::Error::Api(status)) => Written::Refused(status.message),
         Err(error) => Written::Unanswered(error.to_string()),
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kinference_api::compile::{WorkerSetSpec, WorkerSpec, WorkersSpec};
+use kinference_api::compile::{TokenizerSource, WorkerSetSpec, WorkerSpec, WorkersSpec};
 use kinference_api::{Kind, ObjectKey};
 
 use super::needs::{PodScope, pod_scope};
@@ -40,11 +40,14 @@ struct Told {
     workers: BTreeMap<ObjectKey, Vec<WorkerSpec>>,
     models: BTreeMap<ObjectKey, Model>,
     credentials: Credentials,
+    /// Where credentials are sent, by provider.
+    authorities: BTreeMap<ObjectKey, String>,
     warnings: Vec<String>,
 }
 
 impl Assembler {
-    /// The plan, or None when it says what the one before said. `judged_anew` is true when the resources changed.
+    /// The plan, or None when it says what the one before said. `judged_anew` is true when the resources changed. A
+    /// reference that leads to what is not known yet leads where it led before.
     pub(super) fn plan(&mut self, judged: &Plan, judged_anew: bool, around: &Around) -> Option<Plan> {
         let mut plan = judged.clone();
         let mut workers = BTreeMap::new();
@@ -62,12 +65,20 @@ impl Assembler {
         }
         let sets = plan.fleets.iter().flat_map(|fleet| &fleet.worker_sets);
         plan.models = self.models.load(sets, Some(&around.config_maps));
-        plan.credentials =
-            around.of_providers.iter().map(|(key, secret)| (key.clone(), credential(secret, around))).collect();
+        self.keep_models(&mut plan, around);
+        let providers = plan.fleets.iter().flat_map(|fleet| &fleet.providers);
+        let authorities = providers.map(|provider| (provider.key.clone(), provider.wire.authority.clone())).collect();
+        let credentials = around.of_providers.iter().map(|(provider, secret)| {
+            let before =
+                self.credential_before(provider, &authorities).filter(|_| !around.secrets.contains_key(secret));
+            (provider.clone(), before.cloned().unwrap_or_else(|| credential(secret, around)))
+        });
+        plan.credentials = credentials.collect();
         let told = Told {
             workers: workers.into_iter().map(|(set, (list, _))| (set, list)).collect(),
             models: plan.models.clone(),
             credentials: plan.credentials.clone(),
+            authorities,
             warnings: plan.warnings.clone(),
         };
         let before = self.told.replace(told);
@@ -81,6 +92,30 @@ impl Assembler {
     /// True when files of a tokenizer changed since they were read.
     pub(super) fn files_changed(&self) -> bool {
         self.models.changed()
+    }
+
+    /// A tokenizer from a ConfigMap that is not known yet is the one of before.
+    fn keep_models(&self, plan: &mut Plan, around: &Around) {
+        let Some(told) = &self.told else { return };
+        for set in plan.fleets.iter().flat_map(|fleet| &fleet.worker_sets) {
+            let TokenizerSource::ConfigMap(name) = &set.tokenizer else { continue };
+            if !around.config_maps.contains_key(&set.key.sibling(name))
+                && let Some(before) = told.models.get(&set.key)
+            {
+                plan.models.insert(set.key.clone(), before.clone());
+            }
+        }
+    }
+
+    /// What a provider's credentials were, as long as they go where they went.
+    fn credential_before(
+        &self,
+        provider: &ObjectKey,
+        authorities: &BTreeMap<ObjectKey, String>,
+    ) -> Option<&Result<Credential, String>> {
+        let told = self.told.as_ref()?;
+        let same_place = authorities.get(provider)? == told.authorities.get(provider)?;
+        told.credentials.get(provider).filter(|_| same_place)
     }
 
     /// The workers of a set, and what is to be said of its Pods. While they are not known, those of before stay.

@@ -33,6 +33,9 @@ pub(super) async fn connect(args: &KubernetesArgs) -> anyhow::Result<(Client, St
         )?,
     };
     config.connect_timeout = Some(CONNECT);
+    // Whoever asks tries again, and says why meanwhile. The client's own retries of 429, 503 and 504 would hide them, and
+    // keep a watch silent for minutes.
+    config.default_retry = false;
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let client = Client::try_from(config).context("the client of the API server cannot be made")?;
     Ok((client, address))

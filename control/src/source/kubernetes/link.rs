@@ -1,7 +1,6 @@
 //! All watches of a cluster together, and whether its API server is there.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use super::needs::{Needs, PodScope};
 use super::objects;
 use super::pods::{self, Pod};
 use super::trouble::{MISSING, Subject, Trouble, UNREACHABLE};
-use super::watches::{Signals, Watch};
+use super::watches::{News, Signals, Watch};
 use crate::conditions::pace::Currents;
 use crate::metrics::Metrics;
 use crate::source::models::ConfigMapFiles;
@@ -32,8 +31,6 @@ pub(super) struct Link {
     address: String,
     namespaces: Vec<String>,
     signals: Signals,
-    /// One of the five kinds changed.
-    pub(super) resources_changed: Arc<AtomicBool>,
     kinds: Vec<(Kind, Watch<DynamicObject>)>,
     pods: BTreeMap<PodScope, Watch<Pod>>,
     config_maps: BTreeMap<ObjectKey, Watch<ConfigMap>>,
@@ -45,8 +42,7 @@ pub(super) struct Link {
 impl Link {
     /// Watches the five kinds in these namespaces; in all when there are none.
     pub(super) fn start(client: Client, address: String, namespaces: Vec<String>, metrics: Arc<Metrics>) -> Self {
-        let resources_changed = Arc::new(AtomicBool::new(false));
-        let signals = Signals { changed: Arc::new(Notify::new()), resources: resources_changed.clone(), metrics };
+        let signals = Signals { changed: Arc::new(Notify::new()), resources: Arc::new(News::default()), metrics };
         let scopes: Vec<Option<&String>> =
             if namespaces.is_empty() { vec![None] } else { namespaces.iter().map(Some).collect() };
         let mut kinds = Vec::new();
@@ -71,7 +67,6 @@ impl Link {
             address,
             namespaces,
             signals,
-            resources_changed,
             kinds,
             pods: BTreeMap::new(),
             config_maps: BTreeMap::new(),
@@ -91,8 +86,9 @@ impl Link {
         tokio::spawn(async move {
             let asked = tokio::time::timeout(ANSWER, client.apiserver_version()).await;
             let now = match asked {
-                // One that refuses to say its version is there.
-                Ok(Ok(_) | Err(kube::Error::Api(_))) => Ok(()),
+                Ok(Ok(_)) => Ok(()),
+                // One that refuses to say its version is there; who says that it cannot serve is not, or stands before it.
+                Ok(Err(kube::Error::Api(status))) if status.code < 500 => Ok(()),
                 Ok(Err(error)) => Err(Trouble::unreachable(&error)),
                 Err(_) => Err(Trouble::silent(ANSWER)),
             };
@@ -111,13 +107,16 @@ impl Link {
         });
     }
 
-    /// All resources of the five kinds, once all of them were listed.
-    pub(super) fn objects(&self) -> Option<Vec<(Kind, Arc<DynamicObject>)>> {
-        let mut all = Vec::new();
-        for (kind, watch) in &self.kinds {
-            all.extend(watch.objects()?.into_iter().map(|object| (*kind, object)));
-        }
-        Some(all)
+    /// All resources of the five kinds, once all of them were listed, and whether one changed since they were asked for
+    /// last.
+    pub(super) fn objects(&self) -> Option<(bool, Vec<(Kind, Arc<DynamicObject>)>)> {
+        self.signals.resources.read(|| {
+            let mut all = Vec::new();
+            for (kind, watch) in &self.kinds {
+                all.extend(watch.objects()?.into_iter().map(|object| (*kind, object)));
+            }
+            Some(all)
+        })
     }
 
     /// What the watches of the five kinds show of statuses, whenever it is asked for; None before all were listed.
@@ -252,7 +251,8 @@ fn only(key: &ObjectKey) -> watcher::Config {
     watcher::Config::default().fields(&format!("metadata.name={}", key.name))
 }
 
-/// The object, or why there is none; None while that is not known.
+/// The object, or why there is none; None while that is not known. An API server that fails for a moment does not say
+/// that there is none.
 fn one<K>(watch: &Watch<K>, kind: &str, key: &ObjectKey) -> Option<Result<Arc<K>, String>>
 where
     K: kube::Resource<DynamicType = ()> + Clone + 'static,
@@ -262,7 +262,8 @@ where
             let missing = || format!("there is no {kind} {key}; create it");
             Some(objects.into_iter().next().ok_or_else(missing))
         }
-        None => watch.trouble().map(|trouble| Err(trouble.text)),
+        None if watch.settled() => watch.trouble().map(|trouble| Err(trouble.text)),
+        None => None,
     }
 }
 

@@ -20,6 +20,8 @@ pub(super) struct Trouble {
     pub(super) kind: &'static str,
     /// What is wrong and what to do.
     pub(super) text: String,
+    /// The API server understands and says no (403, 404). Anything else may be another answer the next time.
+    pub(super) is_refusal: bool,
 }
 
 /// What is watched, for messages.
@@ -41,8 +43,12 @@ impl Trouble {
                 Self::of_call(error, "watch", subject)
             }
             watcher::Error::WatchError(status) => Self::of_status(status, "watch", subject),
-            watcher::Error::NoResourceVersion => Self { kind: "other", text: format!("{}: {error}", subject.resource) },
+            watcher::Error::NoResourceVersion => Self::passing("other", format!("{}: {error}", subject.resource)),
         }
+    }
+
+    fn passing(kind: &'static str, text: String) -> Self {
+        Self { kind, text, is_refusal: false }
     }
 
     fn of_call(error: &kube::Error, verb: &str, subject: &Subject) -> Self {
@@ -65,13 +71,13 @@ impl Trouble {
             source = cause.source();
         }
         text.push_str("; check its address, the network and the credentials; it is tried again until it answers");
-        Self { kind: UNREACHABLE, text }
+        Self::passing(UNREACHABLE, text)
     }
 
     /// The API server takes connections and does not answer.
     pub(super) fn silent(time: Duration) -> Self {
         let text = format!("the API server did not answer within {time:?}; it is tried again until it does");
-        Self { kind: UNREACHABLE, text }
+        Self::passing(UNREACHABLE, text)
     }
 
     /// The API server does not know these of the five kinds.
@@ -80,7 +86,7 @@ impl Trouble {
         let text = format!(
             "the API server does not know {resources}: install the CRDs, `kinfctl crds | kubectl apply --server-side -f -`"
         );
-        Self { kind: MISSING, text }
+        Self { kind: MISSING, text, is_refusal: true }
     }
 
     fn of_status(status: &Status, verb: &str, subject: &Subject) -> Self {
@@ -88,21 +94,21 @@ impl Trouble {
         if status.code == 401 {
             let text =
                 "the API server does not know who we are (401); check the service account's token or the kubeconfig";
-            return Self { kind: "forbidden", text: text.into() };
+            return Self::passing("forbidden", text.into());
         }
         if status.code == 403 {
             let text = format!(
                 "not allowed to {verb} {resource} ({place}): grant the service account get, list and watch on it: {}",
                 status.message
             );
-            return Self { kind: "forbidden", text };
+            return Self { kind: "forbidden", text, is_refusal: true };
         }
         if status.code == 404 && *is_own {
             return Self::missing(std::slice::from_ref(resource));
         }
         let kind = if status.code == 410 { "expired" } else { "other" };
         let text = format!("cannot {verb} {resource} ({place}): {} ({})", status.message, status.code);
-        Self { kind, text }
+        Self { kind, text, is_refusal: status.code == 404 }
     }
 }
 
@@ -126,6 +132,7 @@ mod tests {
         for part in ["list inferencepools.kinference.dev", "get, list and watch", "User \"x\" cannot list"] {
             assert!(told.text.contains(part), "{}", told.text);
         }
+        assert!(told.is_refusal && !Trouble::of_watch(&status(500, "etcd"), &subject(false)).is_refusal);
         let told = Trouble::of_watch(&status(404, "not found"), &subject(true));
         assert!(told.kind == "missing" && told.text.contains("kinfctl crds"), "{}", told.text);
         assert_eq!(Trouble::of_watch(&status(404, "not found"), &subject(false)).kind, "other");

@@ -27,16 +27,42 @@ const WATCH_S: u32 = 60;
 /// Between attempts, doubled up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// A watch that works says nothing while nothing changes; trouble that was not met again for so long is over.
+/// Between attempts there are pauses of five seconds at most, and a watch that works says nothing while nothing changes. So
+/// once all was listed, trouble that was not met again for so long is over.
 const TROUBLE: Duration = Duration::from_secs(20);
+/// Refused so often in a row, it will be refused until somebody grants the right.
+const REFUSALS: u32 = 4;
+
+/// Notes that something changed, for who looks at it later.
+#[derive(Debug, Default)]
+pub(super) struct News(AtomicBool);
+
+impl News {
+    pub(super) fn note(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Reads all that there is, and says whether something changed since the last time. The note is taken before the
+    /// reading: what changes in between is read, and noted for the next time; the other way round its note would go with
+    /// this one's, and it might not be looked at for as long as nothing else changes. While nothing can be read, the note
+    /// stays.
+    pub(super) fn read<T>(&self, read: impl FnOnce() -> Option<T>) -> Option<(bool, T)> {
+        let changed = self.0.swap(false, Ordering::AcqRel);
+        let all = read();
+        if all.is_none() && changed {
+            self.note();
+        }
+        Some((changed, all?))
+    }
+}
 
 /// What watches tell.
 #[derive(Debug, Clone)]
 pub(super) struct Signals {
     /// Something changed.
     pub(super) changed: Arc<Notify>,
-    /// One of the five kinds changed since this was taken.
-    pub(super) resources: Arc<AtomicBool>,
+    /// One of the five kinds changed.
+    pub(super) resources: Arc<News>,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -45,6 +71,29 @@ struct Health {
     /// All was listed once.
     listed: bool,
     trouble: Option<(Trouble, Instant)>,
+    /// Refusals since anything else came of it.
+    refusals: u32,
+}
+
+impl Health {
+    /// It works.
+    fn works(&mut self, listed: bool) {
+        self.listed |= listed;
+        self.trouble = None;
+        self.refusals = 0;
+    }
+
+    /// It does not.
+    fn fails(&mut self, trouble: Trouble) {
+        self.refusals = if trouble.is_refusal { self.refusals.saturating_add(1) } else { 0 };
+        self.trouble = Some((trouble, Instant::now()));
+    }
+
+    /// It is known what there is, or that it cannot be known. An API server that fails, or refuses once while it starts,
+    /// has not said so.
+    fn settled(&self) -> bool {
+        self.listed || self.refusals >= REFUSALS
+    }
 }
 
 /// A watch; it ends when this is dropped.
@@ -133,10 +182,9 @@ where
         self.store.len()
     }
 
-    /// True once it is known what there is, or why that cannot be known.
+    /// True once it is known what there is, or that the API server goes on refusing to say it.
     pub(super) fn settled(&self) -> bool {
-        let health = self.health();
-        health.listed || health.trouble.as_ref().is_some_and(|(trouble, _)| trouble.kind != UNREACHABLE)
+        self.health().settled()
     }
 
     /// What is in its way.
@@ -184,13 +232,9 @@ async fn follow<K>(
                 writer.apply_watcher_event(&event);
                 if news {
                     pause = SHORTEST_PAUSE;
-                    {
-                        let mut health = lock(&health);
-                        health.listed |= matches!(event, Event::InitDone);
-                        health.trouble = None;
-                    }
+                    lock(&health).works(matches!(event, Event::InitDone));
                     if subject.is_own {
-                        signals.resources.store(true, Ordering::Release);
+                        signals.resources.note();
                     }
                     signals.changed.notify_one();
                 }
@@ -218,5 +262,54 @@ fn tell(health: &Mutex<Health>, trouble: Trouble) {
     if !known && trouble.kind != UNREACHABLE {
         tracing::warn!("{}", trouble.text);
     }
-    health.trouble = Some((trouble, Instant::now()));
+    health.fails(trouble);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trouble(kind: &'static str, is_refusal: bool) -> Trouble {
+        Trouble { kind, text: String::new(), is_refusal }
+    }
+
+    #[test]
+    fn a_change_between_the_note_and_the_reading_is_looked_at_again() {
+        let news = News::default();
+        assert_eq!(news.read(|| Some(0)), Some((false, 0)));
+        news.note();
+        let late = news.read(|| {
+            news.note();
+            Some(1)
+        });
+        assert_eq!(late, Some((true, 1)));
+        assert_eq!(news.read(|| Some(2)), Some((true, 2)));
+        assert_eq!(news.read(|| Some(3)), Some((false, 3)));
+        // Not all was listed yet.
+        news.note();
+        assert_eq!(news.read(|| None::<u8>), None);
+        assert_eq!(news.read(|| Some(4)), Some((true, 4)));
+    }
+
+    #[test]
+    fn only_what_was_listed_or_goes_on_being_refused_is_settled() {
+        let mut health = Health::default();
+        for _ in 0..100 {
+            health.fails(trouble("other", false));
+            health.fails(trouble(UNREACHABLE, false));
+        }
+        assert!(!health.settled(), "an API server that fails says nothing of what there is");
+        (1..REFUSALS).for_each(|_| health.fails(trouble("forbidden", true)));
+        assert!(!health.settled(), "rights may be on their way");
+        health.fails(trouble("other", false));
+        (1..REFUSALS).for_each(|_| health.fails(trouble("forbidden", true)));
+        assert!(!health.settled());
+        health.fails(trouble("forbidden", true));
+        assert!(health.settled());
+        health.works(false);
+        assert!(!health.settled());
+        health.works(true);
+        health.fails(trouble("other", false));
+        assert!(health.settled());
+    }
 }

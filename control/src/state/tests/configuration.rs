@@ -1,3 +1,4 @@
+use kinference_api::Kind;
 use kinference_protocol::v1::PrefixMode;
 
 use super::*;
@@ -14,6 +15,20 @@ fn a_bad_configuration_at_the_start_is_waited_out() {
     world.configure(&(set("qwen", "a", "") + &backend("main", "qwen", "")));
     assert_eq!(world.fleet.readiness(), Ok(()));
     assert_eq!(world.snapshot().workers.len(), 1);
+}
+
+#[test]
+fn a_backend_that_exists_and_never_was_in_force_is_known_as_such() {
+    let mut plan = plan(&(set("qwen", "a", "") + &backend("main", "qwen", "")));
+    for (name, standing) in
+        [("main", Standing::InForce), ("broken", Standing::NotInForce), ("kept", Standing::LastGood)]
+    {
+        let id = (Kind::GatewayBackend, key(&format!("default/{name}")));
+        plan.faults.outcomes.insert(id, Outcome { standing, ..Outcome::default() });
+    }
+    let mut world = World::new();
+    world.input(Input::Config(Ok(plan)));
+    assert_eq!(world.fleet.not_in_force(), ["default/broken".to_owned()].into());
 }
 
 #[test]

@@ -53,6 +53,33 @@ fn events_are_followed_and_used_only_once_the_prompt_text_is_proven_equal() {
 }
 
 #[test]
+fn the_word_of_a_worker_goes_with_it() {
+    let mut world = world();
+    let different = Verdict::Different("probe \"tools\": the texts differ from byte 7 on".into());
+    let (a, b) = ("10.0.0.1:8000".parse().unwrap(), "10.0.0.2:8000".parse().unwrap());
+    for check in world.fleet.checks(world.now) {
+        let verdict = if check.address == a { EQUAL } else { different.clone() };
+        let Check { set, address, generation, .. } = check;
+        assert!(address == a || address == b);
+        world.input(Input::Checked { set, address, generation, verdict });
+    }
+    world.tick();
+    assert_eq!(mode(&world), PrefixMode::Routed);
+    // "b", which disagreed, is removed; "c" takes its place and was not asked yet.
+    world.configure(&(set("qwen", "a c=8001", "") + &backend("main", "qwen", "")));
+    assert_eq!(mode(&world), PrefixMode::Events);
+    // So is "a". What was found holds until one of the others answers.
+    world.configure(&(set("qwen", "d=8002 c=8001", "") + &backend("main", "qwen", "")));
+    assert_eq!(mode(&world), PrefixMode::Events);
+    world.ready("default/qwen", "10.0.0.1:8002");
+    world.tick();
+    assert_eq!(world.answer_checks(&different), 1);
+    world.tick();
+    assert_eq!(mode(&world), PrefixMode::Routed);
+    world.assert_current();
+}
+
+#[test]
 fn a_worker_with_another_text_puts_the_set_in_routed_mode() {
     let mut world = world();
     world.answer_checks(&EQUAL);
