@@ -12,6 +12,11 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The Lease by which this release's replicas agree on the one that writes statuses. */}}
+{{- define "kinference.leaseName" -}}
+{{- printf "%s-control-status" (include "kinference.fullname" .) -}}
+{{- end -}}
+
 {{- define "kinference.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "kinference.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
