@@ -213,7 +213,7 @@ async fn rights(client: &Client, cluster: &mut Cluster) {
             namespace: deployment.namespace().unwrap_or_else(|| DEFAULT_NAMESPACE.into()),
             name: pod.and_then(|pod| pod.service_account_name.clone()).unwrap_or_else(|| DEFAULT_NAMESPACE.into()),
         };
-        for access in needed::rights(&account.namespace, &namespaces) {
+        for access in needed::rights(&account.namespace, &needed::lease_of(deployment), &namespaces) {
             let (resource, subresource) = match access.resource.split_once('/') {
                 Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
                 None => (access.resource.as_str(), None),
@@ -223,7 +223,7 @@ async fn rights(client: &Client, cluster: &mut Cluster) {
                 group: Some(access.group.into()),
                 resource: Some(resource.into()),
                 subresource,
-                name: access.name.map(str::to_owned),
+                name: access.name.clone(),
                 namespace: Some(access.namespace.clone()),
                 ..ResourceAttributes::default()
             };

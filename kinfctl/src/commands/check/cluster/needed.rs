@@ -5,7 +5,7 @@ use kube::ResourceExt;
 
 use crate::commands::check::world::Named;
 
-/// The Lease by which one replica writes statuses.
+/// The Lease by which one replica writes statuses, where the control service is not told another.
 const LEASE: &str = "kinference-control-status";
 
 /// Something to be done to a kind of resource.
@@ -16,7 +16,7 @@ pub(in crate::commands::check) struct Access {
     /// With its subresource: `inferencepools/status`.
     pub(in crate::commands::check) resource: String,
     /// The one resource that is meant; absent for all.
-    pub(in crate::commands::check) name: Option<&'static str>,
+    pub(in crate::commands::check) name: Option<String>,
     pub(in crate::commands::check) namespace: String,
 }
 
@@ -35,8 +35,23 @@ pub(in crate::commands::check) fn secrets_of(deployment: &Deployment) -> Vec<Nam
     names.map(|name| Named { namespace: namespace.clone(), name }).collect()
 }
 
-/// What a control service in namespace `home` must be allowed to do for resources in these namespaces.
-pub(in crate::commands::check) fn rights(home: &str, namespaces: &[String]) -> Vec<Access> {
+/// The Lease by which a Deployment's replicas agree on the one that writes statuses.
+pub(in crate::commands::check) fn lease_of(deployment: &Deployment) -> String {
+    let pod = deployment.spec.template.spec.as_ref();
+    let containers = pod.iter().flat_map(|pod| &pod.containers);
+    let mut arguments = containers.flat_map(|container| container.args.iter().flatten());
+    while let Some(argument) = arguments.next() {
+        let Some(rest) = argument.strip_prefix("--lease-name") else { continue };
+        let name = if rest.is_empty() { arguments.next().map(String::as_str) } else { rest.strip_prefix('=') };
+        if let Some(name) = name {
+            return name.to_owned();
+        }
+    }
+    LEASE.to_owned()
+}
+
+/// What a control service in namespace `home` must be allowed to do for resources in these namespaces, and with its Lease.
+pub(in crate::commands::check) fn rights(home: &str, lease: &str, namespaces: &[String]) -> Vec<Access> {
     let kinds = kinference_api::crds::definitions();
     let plurals: Vec<String> = kinds.into_iter().map(|definition| definition.spec.names.plural).collect();
     let access = |verb, group, resource: &str, namespace: &str| Access {
@@ -60,8 +75,30 @@ pub(in crate::commands::check) fn rights(home: &str, namespaces: &[String]) -> V
             needed.push(access("patch", kinference_api::GROUP, &format!("{plural}/status"), namespace));
         }
     }
-    for (verb, name) in [("create", None), ("get", Some(LEASE)), ("update", Some(LEASE))] {
+    for (verb, name) in [("create", None), ("get", Some(lease)), ("update", Some(lease))] {
+        let name = name.map(str::to_owned);
         needed.push(Access { name, ..access(verb, "coordination.k8s.io", "leases", home) });
     }
     needed
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rights_are_asked_for_the_lease_of_the_deployment() {
+        let lease = |args: &[&str]| {
+            let containers = json!([{"name": "control", "args": args}]);
+            let spec = json!({"selector": {}, "template": {"spec": {"containers": containers}}});
+            lease_of(&serde_json::from_value(json!({"metadata": {"name": "x"}, "spec": spec})).unwrap())
+        };
+        assert_eq!(lease(&["--kubernetes"]), "kinference-control-status");
+        assert_eq!(lease(&["--kubernetes", "--lease-name=one", "--log=info"]), "one");
+        assert_eq!(lease(&["--lease-namespace=a", "--lease-name", "two"]), "two");
+        let named = rights("home", "one", &[]).into_iter().filter_map(|access| access.name);
+        assert_eq!(named.collect::<Vec<_>>(), ["one", "one"]);
+    }
 }

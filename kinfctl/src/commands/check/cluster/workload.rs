@@ -114,6 +114,6 @@ fn rights(rights: &[Right], findings: &mut Findings) {
 fn said(right: &Right) -> String {
     let Access { verb, group, resource, name, namespace } = &right.access;
     let group = if group.is_empty() { String::new() } else { format!(".{group}") };
-    let name = name.map(|name| format!(" {name}")).unwrap_or_default();
+    let name = name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
     format!("{verb} {resource}{group}{name} in namespace {namespace}")
 }
