@@ -48,7 +48,7 @@ pub struct Service {
 
 /// Where the configuration comes from.
 enum Source {
-    Folder(Loader),
+    Folder(Box<Loader>),
     Cluster(Box<Kubernetes>),
 }
 
@@ -107,14 +107,14 @@ impl Service {
             tls: tls.clone(),
         };
         let source = match &args.config {
-            Some(folder) => Source::Folder(Loader::new(folder.clone(), args.secrets.clone())),
+            Some(folder) => Source::Folder(Box::new(Loader::new(folder.clone(), args.secrets.clone()))),
             None => Source::Cluster(Box::new(Kubernetes::start(&args.cluster, metrics.clone()).await?)),
         };
 
         let mut tasks = JoinSet::new();
         tasks.spawn(core.run(input_queue, question_queue, shutdown.clone()));
         match source {
-            Source::Folder(loader) => tasks.spawn(files::run(loader, inputs, shutdown.clone())),
+            Source::Folder(loader) => tasks.spawn(files::run(*loader, inputs, shutdown.clone())),
             Source::Cluster(cluster) => {
                 let client = cluster.client();
                 let own = client.default_namespace().to_owned();

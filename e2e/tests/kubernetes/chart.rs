@@ -52,10 +52,11 @@ fn values(folder: &std::path::Path) -> Vec<PathBuf> {
     files
 }
 
-/// A service account with the rights that the chart gives it in a namespace, and nothing else of the chart.
+/// A service account with the rights that the chart gives it in a namespace, and nothing else of the chart. The Lease of a
+/// release of this name is the one that a control service uses that is told no other.
 async fn rights(cluster: &Cluster, release: &Namespace, set: &[String]) -> (Client, PathBuf) {
     let chart = must(Chart::new(repository("charts/kinference")));
-    let rendered = must(chart.render("router", release.name(), None, set));
+    let rendered = must(chart.render("kinference", release.name(), None, set));
     let kinds = ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
     let rights: Vec<_> = rendered.into_iter().filter(|manifest| kinds.contains(&manifest.kind())).collect();
     must(apply(cluster.client(), release.name(), &rights).await);

@@ -241,7 +241,7 @@ fn a_gateway_backend_is_used_without_a_provider_that_it_lists_and_rules_fall_bac
     let providers = |plan: &Plan| plan.fleets[0].providers.len();
     let expected = ["house/cloud", "house/local"];
     // From the start: not applied yet, or wrong from the first.
-    let plan = Keeper::default().judge(read(&[base.clone()], 1)).unwrap();
+    let plan = Keeper::default().judge(read(std::slice::from_ref(&base), 1)).unwrap();
     assert_eq!((rules(&plan, "main"), providers(&plan)), (expected.map(String::from).to_vec(), 0));
     let main = outcome(&plan, Kind::GatewayBackend, "main");
     assert!(main.standing == Standing::InForce && main.problems[0].contains("`cloud`"), "{main:?}");

@@ -25,6 +25,9 @@ use crate::state::SourceReport;
 /// An API server that does not answer within this time is not there.
 const ANSWER: Duration = Duration::from_secs(5);
 
+/// Resources of the five kinds.
+pub(super) type Objects = Vec<(Kind, Arc<DynamicObject>)>;
+
 /// The watches.
 pub(super) struct Link {
     client: Client,
@@ -109,7 +112,7 @@ impl Link {
 
     /// All resources of the five kinds, once all of them were listed, and whether one changed since they were asked for
     /// last.
-    pub(super) fn objects(&self) -> Option<(bool, Vec<(Kind, Arc<DynamicObject>)>)> {
+    pub(super) fn objects(&self) -> Option<(bool, Objects)> {
         self.signals.resources.read(|| {
             let mut all = Vec::new();
             for (kind, watch) in &self.kinds {

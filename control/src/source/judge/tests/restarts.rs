@@ -72,7 +72,7 @@ fn what_was_told_waits_for_a_gateway_backend_that_is_out_of_force() {
     let both = [policies.clone(), backend("other", "qwen"), set("qwen", "8000")].concat();
     let mut keeper = Keeper::recalling(told(&before));
     // "main" cannot be read while "other" is fine; then it cannot be read in another process.
-    let unread = with_unreadable(read(&[both.clone()], 3), Kind::GatewayBackend, "main");
+    let unread = with_unreadable(read(std::slice::from_ref(&both), 3), Kind::GatewayBackend, "main");
     let plan = keeper.judge(unread.clone()).unwrap();
     assert_eq!(rules(&plan, "other"), ["batch/local"]);
     assert_eq!(outcome(&plan, Kind::InferencePolicy, "house").standing, Standing::NotInForce);
@@ -95,7 +95,7 @@ fn what_was_told_is_kept_while_there_is_no_gateway_backend_to_use_it() {
     let (policies, before) = held();
     let base = [policies, set("qwen", "8000")].concat();
     let mut keeper = Keeper::recalling(told(&before));
-    let unread = with_unreadable(read(&[base.clone()], 3), Kind::GatewayBackend, "main");
+    let unread = with_unreadable(read(std::slice::from_ref(&base), 3), Kind::GatewayBackend, "main");
     assert_eq!(told(&keeper.judge(unread).unwrap_err()), told(&before));
     let plan = keeper.judge(read(&[base, backend("main", "qwen")], 4)).unwrap();
     assert_eq!(rules(&plan, "main"), ["batch/batch", "house/local"]);
