@@ -1,7 +1,8 @@
 //! The proxy, through proxy-wasm.
 //!
-//! The host calls are used directly, since the SDK's own methods panic on any status that they do not expect, and one
-//! panic ends the VM. A call that fails gives nothing and changes nothing.
+//! The host calls are used directly, since the SDK's own methods panic on any failure, and one panic ends the VM. A call
+//! that fails as it may gives nothing and changes nothing. What a call must not fail with panics here too (a header that is
+//! set after the request was sent on), so the flows make each call only where the proxy has what it asks for.
 
 use std::rc::Rc;
 use std::time::{Duration, UNIX_EPOCH};

@@ -7,6 +7,7 @@ pub(crate) mod reply;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -169,6 +170,7 @@ impl RequestFlow {
         let gateway = &mut *gateway;
         let now_ms = gateway.clock.at(now);
         gateway.take_prefilled(host);
+        gateway.take_outcomes();
         gateway.peers.read(host, &mut gateway.ledger);
         let Some(snapshot) = gateway.replica.current() else { return self.undecided_by(host, gateway.failure_mode()) };
         let identity = match Identity::of(host, Some(snapshot)) {
@@ -299,12 +301,16 @@ fn address<'s>(snapshot: &'s Snapshot, destination: &Destination) -> Option<Cow<
     }
 }
 
-/// Sends the client's own bytes on. Only when the place knows the model by another name, that one value is replaced.
-pub(crate) fn forward_as(host: &dyn Exchange, request: &Request<'_>, body: &[u8], model: &str) {
-    if request.model.name == model {
-        return;
+/// Sends the client's own bytes on. Only when the workers know the model by another name, that one value is replaced.
+fn forward_as(host: &dyn Exchange, request: &Request<'_>, body: &[u8], model: &str) {
+    if request.model.name != model {
+        replace_model(host, body, std::slice::from_ref(&request.model.span), model);
     }
-    let spliced = openai::splice_model(body, &request.model.span, model);
+}
+
+/// Sends the client's own bytes on, with these values replaced by the model's name.
+pub(crate) fn replace_model(host: &dyn Exchange, body: &[u8], spans: &[Range<usize>], model: &str) {
+    let spliced = openai::splice_model(body, spans, model);
     host.replace_request_body(body.len(), &spliced);
     host.set_request_header("content-length", &spliced.len().to_string());
 }

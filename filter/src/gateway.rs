@@ -18,7 +18,7 @@ use kinference_routing::snapshot::{ApplyError, Changes, Outcome, Replica, Snapsh
 
 use crate::config::{FailureMode, PluginConfig};
 use crate::host::{Host, Severity};
-use attempts::Attempts;
+use attempts::{Attempts, CallOutcome};
 use clock::Clock;
 use metrics::Metric;
 use peers::Peers;
@@ -181,10 +181,22 @@ impl Gateway {
         }
     }
 
+    /// Takes in what came of calls to providers.
+    pub fn take_outcomes(&mut self) {
+        let (outcomes, now_ms) = (self.attempts.borrow_mut().take_outcomes(), self.clock.last());
+        for (cluster, outcome) in outcomes {
+            match outcome {
+                CallOutcome::Answered => self.ledger.provider_answered(&cluster),
+                CallOutcome::Failed { patience_ms } => self.ledger.provider_failed(&cluster, patience_ms, now_ms),
+            }
+        }
+    }
+
     /// On a tick: clears what is past its time, and shows the state.
     pub fn tick(&mut self, host: &dyn Host) {
         let now = self.clock.last();
         self.take_prefilled(host);
+        self.take_outcomes();
         if now.saturating_sub(self.tidied_ms) < TIDY_MS {
             return;
         }

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use kinference_routing::openai::{self, Endpoint};
 
 use crate::flow::reply::Reply;
-use crate::flow::{Verdict, forward_as};
-use crate::gateway::attempts::{Attempts, Call};
+use crate::flow::{Verdict, replace_model};
+use crate::gateway::attempts::{Attempts, Call, CallOutcome};
 use crate::host::Exchange;
 
 /// The header by which a decided request is known.
@@ -98,7 +98,10 @@ impl ProviderFlow {
         let body = if bytes == 0 { Some(Vec::new()) } else { host.request_body(bytes) };
         let renamed = body.is_some_and(|body| match openai::parse(endpoint, &body) {
             Ok(request) => {
-                forward_as(host, &request, &body, &call.model);
+                // Whichever of several values its parser takes: it is one that was allowed.
+                if request.model.name != call.model || request.model.spans.len() > 1 {
+                    replace_model(host, &body, &request.model.spans, &call.model);
+                }
                 true
             }
             Err(_) => false,
@@ -114,6 +117,8 @@ impl ProviderFlow {
         }
         self.stage = Stage::Idle;
         let status = host.response_header(":status").unwrap_or_default();
+        let outcome = outcome(&status, host.response_header("retry-after"));
+        self.attempts.borrow_mut().came_of(&self.cluster, outcome);
         if let Some(reason) = not_for_clients(&status) {
             return refuse(host, &Reply::provider_failed(reason));
         }
@@ -123,6 +128,18 @@ impl ProviderFlow {
             }
         }
         Verdict::Continue
+    }
+}
+
+/// What an answer says of the provider, rather than of the request. An internal error may be the request's own fault, and a
+/// model that is not known says nothing of others.
+fn outcome(status: &[u8], retry_after: Option<Vec<u8>>) -> CallOutcome {
+    match status {
+        b"401" | b"402" | b"403" | b"407" | b"429" | b"502" | b"503" | b"504" | b"529" => {
+            let seconds = retry_after.and_then(|value| std::str::from_utf8(&value).ok()?.trim().parse::<u64>().ok());
+            CallOutcome::Failed { patience_ms: seconds.map(|seconds| seconds.saturating_mul(1000)) }
+        }
+        _ => CallOutcome::Answered,
     }
 }
 

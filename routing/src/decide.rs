@@ -67,7 +67,7 @@ impl<'s> Deciding<'s, '_> {
         if let Some((rule, answer)) = self.verdict.reject {
             return Err(Rejection::rule(rule, answer, requested));
         }
-        if self.verdict.candidates.is_none() && !self.snapshot.knows(requested) {
+        if !self.snapshot.knows(requested) && !self.verdict.redirects() {
             return Err(Rejection::UnknownModel(requested.to_owned()));
         }
         let tiers = self.tiers();
@@ -136,7 +136,7 @@ impl<'s> Deciding<'s, '_> {
         rule.map(str::to_owned)
     }
 
-    /// The rejection that `onEmpty` asks for, or that follows when a hard requirement emptied the set.
+    /// The rejection that `onEmpty` asks for, when it asks for one.
     fn nothing_left(&self, tiers: &[Tier<'_>]) -> Result<(), Rejection> {
         let requested = self.ask.prompted.model();
         match self.verdict.on_empty {

@@ -1,4 +1,5 @@
-//! What this filter did since the last snapshot: requests in flight, prefixes just sent, workers that failed to connect.
+//! What this filter did since the last snapshot: requests in flight, prefixes just sent, workers that failed to connect,
+//! providers that failed.
 //!
 //! Without it a burst between two snapshots would pile onto the worker that looked best in the first.
 
@@ -9,6 +10,10 @@ use crate::snapshot::{Changes, Worker};
 
 /// How long a worker that refused a connection is avoided, unless a newer snapshot says it is gone.
 const SUSPECT_MS: u64 = 5_000;
+/// After so many failures in a row a provider is avoided for the same time, or as long as it asks for.
+const PROVIDER_FAILURES: u32 = 3;
+/// The longest that a provider is avoided for, and after which a failure is forgotten.
+const PATIENCE_MS: u64 = 60_000;
 /// Assumed prompt tokens of a queued request that no filter knows of.
 const UNKNOWN_REQUEST_TOKENS: f32 = 512.0;
 
@@ -30,6 +35,8 @@ pub struct Ledger {
     own: BTreeMap<u32, Account>,
     peers: BTreeMap<u32, InFlight>,
     suspects: BTreeMap<u32, u64>,
+    /// Providers that failed, by the proxy's cluster.
+    failing: BTreeMap<String, Failing>,
     recent: Recent,
     tickets: u64,
     /// Moving average of the tokens that a request has to compute.
@@ -50,6 +57,13 @@ struct Account {
     /// Tells a worker from a later one with the same id.
     opened: u64,
     now: InFlight,
+}
+
+#[derive(Debug, Default)]
+struct Failing {
+    count: u32,
+    last_ms: u64,
+    avoided_until_ms: u64,
 }
 
 /// A request in flight. Hand it back with [`Ledger::first_token`] and [`Ledger::finished`].
@@ -154,6 +168,28 @@ impl Ledger {
         self.suspects.get(&worker).is_some_and(|until| *until > now_ms)
     }
 
+    /// A provider failed, and asked for so much patience, if any. Once it did so several times in a row, it is avoided for
+    /// a while; one failure may be the request's own fault.
+    pub fn provider_failed(&mut self, cluster: &str, patience_ms: Option<u64>, now_ms: u64) {
+        let failing = self.failing.entry(cluster.to_owned()).or_default();
+        failing.count = failing.count.saturating_add(1);
+        failing.last_ms = now_ms;
+        if failing.count >= PROVIDER_FAILURES {
+            failing.avoided_until_ms = now_ms.saturating_add(patience_ms.unwrap_or(SUSPECT_MS).min(PATIENCE_MS));
+        }
+    }
+
+    /// A provider answered.
+    pub fn provider_answered(&mut self, cluster: &str) {
+        self.failing.remove(cluster);
+    }
+
+    /// The provider failed again and again a short while ago.
+    #[must_use]
+    pub fn avoids_provider(&self, cluster: &str, now_ms: u64) -> bool {
+        self.failing.get(cluster).is_some_and(|failing| failing.avoided_until_ms > now_ms)
+    }
+
     /// Chunks sent lately.
     #[must_use]
     pub fn recent(&self) -> &Recent {
@@ -171,6 +207,7 @@ impl Ledger {
     pub fn tidy(&mut self, listed: impl Fn(u32) -> bool, now_ms: u64) {
         self.own.retain(|id, _| listed(*id));
         self.suspects.retain(|id, until| listed(*id) && *until > now_ms);
+        self.failing.retain(|_, failing| failing.last_ms.saturating_add(PATIENCE_MS) > now_ms);
         self.recent.expire(now_ms);
     }
 

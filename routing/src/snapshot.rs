@@ -47,21 +47,23 @@ impl Snapshot {
     }
 
     /// Models and aliases that a tenant may ask for, in order. An alias is a name, in the condition of a rule that states
-    /// candidates, that no worker serves itself. A model that only providers offer counts where a rule falls back to them.
+    /// candidates, that no worker serves itself; a tenant may ask for it that may use it, or a model that it stands for. A
+    /// model that only providers offer counts where a rule falls back to them.
     #[must_use]
     pub fn models_of(&self, tenant: &str) -> Vec<&str> {
         let rules = &self.config.rules;
         let for_tenant = |rule: &&v1::Rule| {
             rule.when.as_ref().is_none_or(|when| when.tenants.is_empty() || glob::any(&when.tenants, tenant))
         };
-        let aliases = rules.list.iter().filter(for_tenant).filter(|rule| !rule.candidates.is_empty());
-        let aliases =
-            aliases.filter_map(|rule| rule.when.as_ref()).flat_map(|when| &when.models).filter(|m| !m.contains('*'));
+        let allowed = |name: &&String| rules.tenant(tenant).is_none_or(|settings| glob::any(&settings.models, name));
+        let aliases = rules.list.iter().filter(for_tenant).flat_map(|rule| {
+            let reachable = rule.candidates.iter().any(|model| allowed(&model));
+            let names = rule.when.iter().flat_map(|when| &when.models).filter(|name| !name.contains('*'));
+            names.filter(move |name| !rule.candidates.is_empty() && (reachable || allowed(name)))
+        });
         let outside = rules.list.iter().filter(for_tenant).flat_map(|rule| self.offered_by_fallbacks(rule));
-        let names = self.config.models.keys().chain(aliases).chain(outside).map(String::as_str);
-        let names: BTreeSet<&str> = names.collect();
-        let allowed = |name: &&str| rules.tenant(tenant).is_none_or(|settings| glob::any(&settings.models, name));
-        names.into_iter().filter(allowed).collect()
+        let names = self.config.models.keys().chain(outside).filter(allowed).chain(aliases).map(String::as_str);
+        names.collect::<BTreeSet<&str>>().into_iter().collect()
     }
 
     /// Models that the providers of a rule's tiers offer, and that the rule is for.

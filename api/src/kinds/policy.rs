@@ -91,7 +91,9 @@ pub struct Rule {
     /// Which requests the rule matches. Absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<When>,
-    /// Which models may answer. Absent: the requested one.
+    /// Which models may answer. Absent: the requested one. Names that nobody serves are answered where `when.models` of
+    /// a rule with candidates matches them; a tenant that may use such a name may use the models behind it when
+    /// `when.models` states it without a glob.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidates: Option<Candidates>,
     /// What the choice among candidates minimizes. Absent: `PredictedTTFT`.

@@ -16,8 +16,10 @@ use crate::gateway::attempts::Allowed;
 use crate::gateway::metrics::Metric;
 use crate::host::{Exchange, Host};
 
-/// Bytes at the end of a piece of the answer in which usage figures are looked for.
+/// Bytes at the end of a piece of a stream in which usage figures are looked for.
 const USAGE_BYTES: usize = 4096;
+/// The same of a whole answer, where the prompt's tokens may follow the figures.
+const WHOLE_USAGE_BYTES: usize = 64 << 10;
 
 /// Chunk hashes of the prompt that are kept until it is answered, for the case that another worker does.
 const KEPT_CHUNKS: usize = 512;
@@ -47,6 +49,8 @@ pub(super) struct Answer {
     /// Another place than the first answers.
     moved: bool,
     first_byte: bool,
+    /// When a whole answer began: its first byte, which is the first token only where there is no second.
+    began_after_ms: Option<u32>,
     scanner: Option<UsageScanner>,
 }
 
@@ -83,6 +87,7 @@ impl Answer {
             include_usage: request.include_usage,
             moved: false,
             first_byte: false,
+            began_after_ms: None,
             scanner: None,
         };
         answer.start(host, gateway);
@@ -243,7 +248,10 @@ impl Answer {
             self.first_token(host, &mut gateway.borrow_mut());
         }
         if let Some(scanner) = &mut self.scanner {
-            let start = bytes.saturating_sub(USAGE_BYTES);
+            let start = bytes.saturating_sub(if self.streamed { USAGE_BYTES } else { WHOLE_USAGE_BYTES });
+            if start > 0 {
+                scanner.skip();
+            }
             if let Some(piece) = host.response_body(start, bytes - start) {
                 scanner.push(&piece);
             }
@@ -258,9 +266,15 @@ impl Answer {
         }
         // After a failed attempt, the time says nothing about the worker that answers.
         if !self.moved {
-            let first = FirstToken { after_ms: elapsed(self.sent_ms, now), estimated: false };
-            gateway.report(host, self.request, self.at.as_ref(), Event::FirstToken(first));
+            let after_ms = elapsed(self.sent_ms, now);
+            self.began_after_ms = (!self.streamed).then_some(after_ms);
+            self.report_first_token(host, gateway, after_ms, !self.streamed);
         }
+    }
+
+    fn report_first_token(&self, host: &dyn Exchange, gateway: &mut Gateway, after_ms: u32, estimated: bool) {
+        let first = FirstToken { after_ms, estimated };
+        gateway.report(host, self.request, self.at.as_ref(), Event::FirstToken(first));
     }
 
     /// The request is over; `complete` when its answer came whole.
@@ -277,6 +291,11 @@ impl Answer {
             gateway.ledger.suspect(worker, now);
         }
         let usage = self.scanner.as_ref().and_then(UsageScanner::found);
+        if let Some(after_ms) = self.began_after_ms
+            && usage.is_some_and(|usage| usage.completion_tokens <= 1)
+        {
+            self.report_first_token(host, gateway, after_ms, false);
+        }
         let finished = Finished {
             status: u32::from(self.status),
             after_ms: elapsed(self.sent_ms, now),

@@ -67,7 +67,7 @@ fn error(status: u16, message: &str, param: Option<&str>, code: Option<&str>, me
     let kind = if status >= 500 { "server_error" } else { "invalid_request_error" };
     let body = ErrorBody { error: ErrorObject { message, kind, param, code } };
     let mut headers = vec![json()];
-    if status == 503 {
+    if matches!(status, 429 | 503) {
         headers.push((RETRY_AFTER, DEFAULT_RETRY.to_owned()));
     }
     Reply { status, headers, body: serde_json::to_vec(&body).unwrap_or_default(), metric: Some(metric) }
@@ -156,7 +156,7 @@ impl Reply {
             Unknown::Nobody => Self::unidentified(),
             Unknown::Unreadable => {
                 let message = "The headers that say who sends the request, or what is in it, cannot be read.";
-                error(400, message, None, Some("unreadable_identity"), Metric::RejectedPolicy)
+                error(400, message, None, Some("unreadable_identity"), Metric::RejectedInvalid)
             }
         }
     }
@@ -193,6 +193,13 @@ mod tests {
             assert_eq!(reply.status, 503);
             assert!(reply.headers.contains(&("retry-after", "1".to_owned())));
             assert!(text(&reply).contains("server_error"));
+        }
+        for (stated, told) in [(0, "1"), (60, "60")] {
+            let rejection =
+                Rejection::Rule { rule: "p/r".into(), status: 429, retry_after_s: stated, message: "Busy.".into() };
+            let reply = Reply::rejected(&rejection);
+            let told = ("retry-after", told.to_owned());
+            assert_eq!(reply.headers.iter().filter(|(name, _)| *name == "retry-after").collect::<Vec<_>>(), [&told]);
         }
     }
 

@@ -50,7 +50,24 @@ impl Call {
 pub struct Attempts {
     next: u64,
     calls: BTreeMap<u64, BTreeMap<String, Call>>,
+    /// What came of calls since it was asked for last, one after the other.
+    outcomes: Vec<(Rc<str>, CallOutcome)>,
 }
+
+/// What came of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallOutcome {
+    /// The provider answered, whatever it said of the request.
+    Answered,
+    /// It cannot be reached, is overloaded or broken, or refuses the gateway; for so many milliseconds, when it says so.
+    Failed {
+        /// What it asks for.
+        patience_ms: Option<u64>,
+    },
+}
+
+/// Most outcomes that wait; they are asked for with every decision.
+const OUTCOMES: usize = 256;
 
 impl Attempts {
     /// Allows the calls of a choice, for as long as the ticket lives. `None` when it names no provider.
@@ -71,6 +88,18 @@ impl Attempts {
         let token = attempts.next;
         attempts.calls.insert(token, calls);
         Some(Allowed { token, attempts: Rc::clone(shared) })
+    }
+
+    /// Notes what came of a call to a provider's cluster.
+    pub fn came_of(&mut self, cluster: &Rc<str>, outcome: CallOutcome) {
+        if self.outcomes.len() < OUTCOMES {
+            self.outcomes.push((Rc::clone(cluster), outcome));
+        }
+    }
+
+    /// What came of calls since the last time.
+    pub fn take_outcomes(&mut self) -> Vec<(Rc<str>, CallOutcome)> {
+        std::mem::take(&mut self.outcomes)
     }
 
     /// The call of the request with this token to a provider's cluster, when it is allowed.

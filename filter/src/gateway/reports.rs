@@ -3,7 +3,7 @@
 use kinference_protocol::v1;
 use kinference_routing::decide::Destination;
 
-/// Most reports that wait; more are dropped and counted. Some 100 bytes each.
+/// Most reports that wait; more are dropped and counted. Some 100 bytes each, and the tenant's name.
 const CAPACITY: usize = 4096;
 /// Most chunk hashes that wait, over all reports.
 const HASHES: usize = 65_536;

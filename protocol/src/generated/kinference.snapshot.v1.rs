@@ -288,7 +288,7 @@ pub struct WorkerSet {
     #[prost(string, tag = "6")]
     pub prefix_domain: ::prost::alloc::string::String,
     /// Index into Config.templates of the chat template; absent: chat prompts of this set have no text that the filter
-    /// knows, and are matched as in routed mode by the request's own bytes.
+    /// knows, and are matched as in routed mode by roles and texts.
     #[prost(uint32, optional, tag = "7")]
     pub template: ::core::option::Option<u32>,
     /// What the engine's tokenizer does to text before it cuts it into tokens.

@@ -1,6 +1,6 @@
 //! Places that may take a request, with what each would have to do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kinference_protocol::v1;
 
@@ -31,6 +31,8 @@ pub(crate) struct Candidate<'s> {
     pub(crate) cached_tokens: u32,
     pub(crate) uncached_tokens: u32,
     pub(crate) queued_tokens: f32,
+    /// Requests that wait, for the objective that minimizes them; the most that can be when they are not known.
+    pub(super) waiting: f32,
     pub(crate) running: f32,
     pub(crate) predicted_ttft_ms: f32,
     /// What the choice minimizes: the time to first token, and the delay that others would have of it.
@@ -49,14 +51,6 @@ impl Candidate<'_> {
             queued_tokens: self.queued_tokens as u32,
             running: self.running as u32,
             predicted_ttft_ms: self.predicted_ttft_ms,
-        }
-    }
-
-    /// Waiting requests, for the objective that minimizes them; the most that can be when they are not known.
-    pub(super) fn queued_requests(&self) -> f32 {
-        match self.place {
-            Place::Worker(worker) => worker.load.map_or(f32::MAX, |load| load.queued_requests),
-            Place::Provider { .. } => 0.0,
         }
     }
 
@@ -137,31 +131,32 @@ impl<'s> Gathered<'s> {
             Prompted::Figures { prompt_tokens, .. } => prompt_tokens,
             Prompted::Request { body, .. } => (body.len() / 4) as u32,
         };
-        let offered = |provider: &'s v1::Provider| {
-            models
-                .iter()
-                .chain(&tier.models)
-                .find_map(|model| provider.models.iter().find(|offer| offer.name == *model))
-        };
+        let named: BTreeSet<&String> = models.iter().chain(&tier.models).collect();
         for name in &tier.providers {
             let provider = snapshot.config.rules.providers.iter().find(|provider| provider.name == *name);
-            let Some((provider, offer)) = provider.and_then(|provider| Some((provider, offered(provider)?))) else {
-                continue;
+            let Some(provider) = provider else { continue };
+            let standing = match provider.ready {
+                false => CandidateStanding::Unready,
+                true if ledger.avoids_provider(&provider.cluster, ask.now_ms) => CandidateStanding::Suspect,
+                true => CandidateStanding::Usable,
             };
-            let expected = if offer.expected_ttft_ms == 0 { PROVIDER_TTFT_MS } else { offer.expected_ttft_ms };
-            gathered.candidates.push(Candidate {
-                place: Place::Provider { provider, offer },
-                model: offer.name.clone(),
-                standing: if provider.ready { CandidateStanding::Usable } else { CandidateStanding::Unready },
-                cached_tokens: 0,
-                uncached_tokens: prompt_tokens,
-                queued_tokens: 0.0,
-                running: 0.0,
-                predicted_ttft_ms: expected as f32,
-                score_ms: expected as f32,
-                removal: None,
-                prompt: None,
-            });
+            for offer in provider.models.iter().filter(|offer| named.contains(&offer.name)) {
+                let expected = if offer.expected_ttft_ms == 0 { PROVIDER_TTFT_MS } else { offer.expected_ttft_ms };
+                gathered.candidates.push(Candidate {
+                    place: Place::Provider { provider, offer },
+                    model: offer.name.clone(),
+                    standing,
+                    cached_tokens: 0,
+                    uncached_tokens: prompt_tokens,
+                    queued_tokens: 0.0,
+                    waiting: 0.0,
+                    running: 0.0,
+                    predicted_ttft_ms: expected as f32,
+                    score_ms: expected as f32,
+                    removal: None,
+                    prompt: None,
+                });
+            }
         }
         gathered
     }
@@ -180,8 +175,8 @@ impl<'s> Gathered<'s> {
             // On a worker with a queue, about as many requests as wait now will come before it is empty, and each of them
             // waits for this one's prefill too. Without that, a fleet under pressure copies prefixes to whoever is ahead
             // by one prefill, which makes more work for all and drives other prefixes out of the caches.
-            let delay_of_others =
-                worker.latency.ms_per_token * uncached_tokens as f32 * ledger.waiting(load.queued_tokens);
+            let waiting = ledger.waiting(load.queued_tokens);
+            let delay_of_others = worker.latency.ms_per_token * uncached_tokens as f32 * waiting;
             self.candidates.push(Candidate {
                 place: Place::Worker(worker),
                 model: model.to_owned(),
@@ -189,6 +184,9 @@ impl<'s> Gathered<'s> {
                 cached_tokens,
                 uncached_tokens,
                 queued_tokens: load.queued_tokens,
+                // The engine's figure is as old as its last scrape, and knows nothing of what was sent since. Halves of a
+                // request are no difference.
+                waiting: worker.load.map_or(f32::MAX, |known| known.queued_requests.max(waiting).round()),
                 running: load.running,
                 predicted_ttft_ms,
                 score_ms: predicted_ttft_ms + delay_of_others,

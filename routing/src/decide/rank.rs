@@ -44,7 +44,7 @@ pub(super) fn append<'c, 's>(
         match verdict.minimize {
             _ if stale => (0.0, 0.0),
             Objective::MinimizeTtft => (0.0, ttft(candidate)),
-            Objective::MinimizeQueue => (f64::from(candidate.queued_requests()), ttft(candidate)),
+            Objective::MinimizeQueue => (f64::from(candidate.waiting), ttft(candidate)),
             // The cheapest within the budget; when none is within it, the fastest.
             Objective::MinimizeCost if candidate.predicted_ttft_ms <= verdict.ttft_budget_ms => {
                 (candidate.cost(), ttft(candidate))

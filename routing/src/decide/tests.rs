@@ -64,13 +64,16 @@ impl World {
     }
 
     fn replica(&self) -> Replica {
+        self.replica_with(|_| {})
+    }
+
+    fn replica_with(&self, change: impl Fn(&mut v1::Config)) -> Replica {
         let backend = v1::Backend { chunk_bytes: CHUNK as u32, index_max_bytes: 1 << 20, ..v1::Backend::default() };
+        let worker_sets = self.sets.clone();
+        let mut config = v1::Config { backend: Some(backend), worker_sets, ..v1::Config::default() };
+        change(&mut config);
         let sections = v1::Sections {
-            config: Some(v1::Config {
-                backend: Some(backend),
-                worker_sets: self.sets.clone(),
-                ..v1::Config::default()
-            }),
+            config: Some(config),
             workers: Some(v1::Workers { upsert: self.workers.clone(), ..v1::Workers::default() }),
             prefix: Some(self.prefix.clone()),
         };
@@ -78,6 +81,13 @@ impl World {
         let mut replica = Replica::default();
         replica.apply(v1::ControlMessage { message: Some(v1::control_message::Message::Snapshot(part)) }).unwrap();
         replica
+    }
+
+    /// A decision with a changed configuration.
+    fn ask_rules(&self, ledger: &Ledger, prompt: &str, change: impl Fn(&mut v1::Config)) -> Decision {
+        let body = serde_json::json!({"model": "m", "prompt": prompt}).to_string();
+        let request = parse(Endpoint::Completions, body.as_bytes()).unwrap();
+        decide(self.replica_with(change).current().unwrap(), ledger, &asked(&request, &body))
     }
 
     fn decide(&self, ledger: &Ledger, model: &str, prompt: &str) -> Decision {
@@ -307,4 +317,6 @@ fn a_trace_is_readable() {
     assert!(trace.contains("* default/m/w0") && trace.contains("Usable") && !trace.contains("secret"), "{trace}");
 }
 
+mod names;
 mod policies;
+mod pressure;

@@ -4,7 +4,11 @@ use std::borrow::Cow;
 use std::fmt;
 
 use minijinja::Value;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::budget::{AnyValue, Budget};
+use crate::prefix::hash_chunk;
 
 /// The `messages` of a chat request.
 #[derive(Debug, Clone)]
@@ -61,8 +65,8 @@ pub enum Content<'a> {
 pub enum Part<'a> {
     /// Text (also `input_text`, `output_text`, `refusal`, or a bare string).
     Text(Cow<'a, str>),
-    /// An image, audio, or anything else that is not text.
-    Other,
+    /// An image, audio, or anything else that is not text; a hash tells one from another.
+    Other(u64),
 }
 
 /// A string, or something else that is passed over.
@@ -126,53 +130,52 @@ macro_rules! text {
     };
 }
 
-/// Implements `Deserialize` by a visitor.
-macro_rules! by_visitor {
-    ($type:ident, $visitor:ident, $expecting:literal) => {
-        impl<'de> Deserialize<'de> for $type<'de> {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_any($visitor)
-            }
-        }
-        by_visitor!(@ $visitor, $expecting);
-    };
-    (@ $visitor:ident, $expecting:literal) => {
+/// A visitor that reads a type as far as a budget goes.
+macro_rules! within_budget {
+    ($type:ident, $visitor:ident) => {
         #[derive(Clone, Copy)]
-        struct $visitor;
-        impl $visitor {
-            fn say(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str($expecting)
+        pub(super) struct $visitor<'b>(pub(super) &'b Budget);
+        impl<'de> DeserializeSeed<'de> for $visitor<'_> {
+            type Value = $type<'de>;
+            fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+                deserializer.deserialize_any(self)
             }
         }
     };
 }
 
-by_visitor!(Lenient, LenientVisitor, "a string");
+impl<'de> Deserialize<'de> for Lenient<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(LenientVisitor)
+    }
+}
+
+struct LenientVisitor;
 
 impl<'de> Visitor<'de> for LenientVisitor {
     type Value = Lenient<'de>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.say(f)
+        f.write_str("a string")
     }
     text!(Lenient::Text);
     otherwise!(Lenient::Null; null);
     otherwise!(Lenient::Other; scalars seq map);
 }
 
-by_visitor!(Messages, MessagesVisitor, "a list of messages");
+within_budget!(Messages, MessagesVisitor);
 
-impl<'de> Visitor<'de> for MessagesVisitor {
+impl<'de> Visitor<'de> for MessagesVisitor<'_> {
     type Value = Messages<'de>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.say(f)
+        f.write_str("a list of messages")
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut list = Vec::new();
         let mut all_known = true;
-        while let Some(message) = seq.next_element::<MaybeMessage<'de>>()? {
+        while let Some(message) = seq.next_element_seed(MessageVisitor(self.0))? {
             match message {
-                MaybeMessage::Known(message) => list.push(*message),
-                MaybeMessage::Unknown => all_known = false,
+                MaybeMessage::Known(message) if self.0.take() => list.push(*message),
+                MaybeMessage::Known(_) | MaybeMessage::Unknown => all_known = false,
             }
         }
         Ok(if all_known { Messages::List(list) } else { Messages::Unknown })
@@ -180,33 +183,34 @@ impl<'de> Visitor<'de> for MessagesVisitor {
     otherwise!(Messages::Unknown; scalars null text map);
 }
 
-enum MaybeMessage<'a> {
+pub(super) enum MaybeMessage<'a> {
     Known(Box<Message<'a>>),
     Unknown,
 }
 
-by_visitor!(MaybeMessage, MessageVisitor, "a message");
+within_budget!(MaybeMessage, MessageVisitor);
 
-impl<'de> Visitor<'de> for MessageVisitor {
+impl<'de> Visitor<'de> for MessageVisitor<'_> {
     type Value = MaybeMessage<'de>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.say(f)
+        f.write_str("a message")
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut message = Box::<Message<'de>>::default();
         let mut role = None;
         let mut reasoning_content = None;
+        let value = AnyValue(self.0);
         while let Some(key) = map.next_key::<Lenient<'de>>()? {
             // The last of several equal keys counts, as in Python's parser.
             match key.text().as_deref() {
                 Some("role") => role = map.next_value::<Lenient<'de>>()?.text(),
-                Some("content") => message.content = map.next_value()?,
-                Some("name") => message.extra.name = present(map.next_value()?),
-                Some("task") => message.extra.task = present(map.next_value()?),
-                Some("tool_calls") => message.extra.tool_calls = present(map.next_value()?),
-                Some("tool_call_id") => message.extra.tool_call_id = present(map.next_value()?),
-                Some("reasoning") => message.extra.reasoning = present(map.next_value()?),
-                Some("reasoning_content") => reasoning_content = present(map.next_value()?),
+                Some("content") => message.content = map.next_value_seed(ContentVisitor(self.0))?,
+                Some("name") => message.extra.name = present(map.next_value_seed(value)?),
+                Some("task") => message.extra.task = present(map.next_value_seed(value)?),
+                Some("tool_calls") => message.extra.tool_calls = present(map.next_value_seed(value)?),
+                Some("tool_call_id") => message.extra.tool_call_id = present(map.next_value_seed(value)?),
+                Some("reasoning") => message.extra.reasoning = present(map.next_value_seed(value)?),
+                Some("reasoning_content") => reasoning_content = present(map.next_value_seed(value)?),
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
@@ -230,18 +234,20 @@ fn present(value: Value) -> Option<Value> {
     if value.is_none() { None } else { Some(value) }
 }
 
-by_visitor!(Content, ContentVisitor, "text or a list of parts");
+within_budget!(Content, ContentVisitor);
 
-impl<'de> Visitor<'de> for ContentVisitor {
+impl<'de> Visitor<'de> for ContentVisitor<'_> {
     type Value = Content<'de>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.say(f)
+        f.write_str("text or a list of parts")
     }
     text!(Content::Text);
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut parts = Vec::new();
         while let Some(part) = seq.next_element()? {
-            parts.push(part);
+            if self.0.take() {
+                parts.push(part);
+            }
         }
         Ok(Content::Parts(parts))
     }
@@ -249,24 +255,28 @@ impl<'de> Visitor<'de> for ContentVisitor {
     otherwise!(Content::Unknown; scalars map);
 }
 
-by_visitor!(Part, PartVisitor, "a part of a message");
+impl<'de> Deserialize<'de> for Part<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PartVisitor)
+    }
+}
+
+struct PartVisitor;
 
 impl<'de> Visitor<'de> for PartVisitor {
     type Value = Part<'de>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.say(f)
+        f.write_str("a part of a message")
     }
     text!(Part::Text);
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let (mut kind, mut text, mut refusal) = (None, None, None);
+        let (mut kind, mut text, mut refusal, mut other) = (None, None, None, 0);
         while let Some(key) = map.next_key::<Lenient<'de>>()? {
             match key.text().as_deref() {
                 Some("type") => kind = map.next_value::<Lenient<'de>>()?.text(),
                 Some("text") => text = map.next_value::<Lenient<'de>>()?.text(),
                 Some("refusal") => refusal = map.next_value::<Lenient<'de>>()?.text(),
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
+                _ => other = hash_chunk(map.next_value::<&RawValue>()?.get().as_bytes(), other),
             }
         }
         let said = match kind.as_deref() {
@@ -274,7 +284,7 @@ impl<'de> Visitor<'de> for PartVisitor {
             Some("refusal") => refusal,
             Some(_) => None,
         };
-        Ok(said.map_or(Part::Other, Part::Text))
+        Ok(said.map_or(Part::Other(other), Part::Text))
     }
-    otherwise!(Part::Other; scalars null seq);
+    otherwise!(Part::Other(0); scalars null seq);
 }

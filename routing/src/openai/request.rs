@@ -8,8 +8,13 @@ use minijinja::Value;
 use serde::de::{Deserializer as _, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::budget::{AnyValue, Budget};
 use super::error::RequestError;
-use super::message::{Lenient, Messages};
+use super::message::{Lenient, Messages, MessagesVisitor};
+
+/// Bodies larger than this are not read as prompts: no model's context is as long, so they are mostly images, and what a
+/// template makes of one in memory may be many times as large.
+const LARGEST_PROMPT: usize = 8 << 20;
 
 /// The paths that are routed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,15 +64,20 @@ pub struct Request<'a> {
     pub include_usage: bool,
     /// Keeps the request's cache entries apart from those of other salts.
     pub cache_salt: Option<Cow<'a, str>>,
+    /// The text of a completion is taken without the special tokens that the model's prompts begin with.
+    pub bare: bool,
 }
 
-/// The model's name, and where its JSON value stands in the body.
+/// The model's name, and where it stands in the body.
 #[derive(Debug, Clone)]
 pub struct Model<'a> {
     /// The name.
     pub name: Cow<'a, str>,
-    /// Bytes of the body that hold the JSON string, quotes included.
+    /// Bytes of the body that hold the JSON string, quotes included: the last, when the key is there several times.
     pub span: Range<usize>,
+    /// The same of every value that some parser takes for the model, in order: each of several, and those of `Model` and
+    /// the like. Engines take the last.
+    pub spans: Vec<Range<usize>>,
 }
 
 /// What the engine is to continue.
@@ -130,7 +140,7 @@ pub fn parse(endpoint: Endpoint, body: &[u8]) -> Result<Request<'_>, RequestErro
     }
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let fields = deserializer
-        .deserialize_map(Fields { endpoint })
+        .deserialize_map(Fields { endpoint, large: body.len() > LARGEST_PROMPT })
         .and_then(|fields| deserializer.end().map(|()| fields))
         // The message of serde_json quotes no input but the name of an unexpected type and the position.
         .map_err(|error| RequestError::Json(position(&error)))?;
@@ -140,14 +150,18 @@ pub fn parse(endpoint: Endpoint, body: &[u8]) -> Result<Request<'_>, RequestErro
     if name.is_empty() {
         return Err(RequestError::ModelType);
     }
-    // `raw` is a part of `body`, so the distance of their beginnings is its place.
-    let start = (raw.as_ptr() as usize).wrapping_sub(body.as_ptr() as usize);
+    let span = |raw: &&str| {
+        // `raw` is a part of `body`, so the distance of their beginnings is its place.
+        let start = (raw.as_ptr() as usize).wrapping_sub(body.as_ptr() as usize);
+        start..start + raw.len()
+    };
     Ok(Request {
-        model: Model { name, span: start..start + raw.len() },
+        model: Model { name, span: span(&raw), spans: fields.models.iter().map(span).collect() },
         prompt: fields.prompt,
         stream: fields.stream,
         include_usage: fields.include_usage,
         cache_salt: fields.cache_salt,
+        bare: fields.bare,
     })
 }
 
@@ -163,14 +177,22 @@ fn position(error: &serde_json::Error) -> String {
 
 struct Collected<'a> {
     model: Option<&'a str>,
+    /// Values of all keys that some parser takes for the model.
+    models: Vec<&'a str>,
     prompt: Prompt<'a>,
     stream: bool,
     include_usage: bool,
     cache_salt: Option<Cow<'a, str>>,
+    bare: bool,
 }
+
+/// Values of the model that are kept; a body with more is wrong.
+const MODELS: usize = 64;
 
 struct Fields {
     endpoint: Endpoint,
+    /// The body is too large to be read as a prompt.
+    large: bool,
 }
 
 impl<'de> Visitor<'de> for Fields {
@@ -181,33 +203,62 @@ impl<'de> Visitor<'de> for Fields {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut collected =
-            Collected { model: None, prompt: Prompt::Opaque, stream: false, include_usage: false, cache_salt: None };
+        let mut collected = Collected {
+            model: None,
+            models: Vec::with_capacity(1),
+            prompt: Prompt::Opaque,
+            stream: false,
+            include_usage: false,
+            cache_salt: None,
+            bare: false,
+        };
         let mut chat = Box::<Chat<'de>>::default();
-        let is_chat = self.endpoint == Endpoint::ChatCompletions;
+        let is_chat = self.endpoint == Endpoint::ChatCompletions && !self.large;
+        let is_completion = self.endpoint == Endpoint::Completions && !self.large;
+        let mut truncated = false;
+        // What a prompt is made of, and what tells how to answer, which is known however large the prompt is.
+        let (budget, flags) = (Budget::default(), Budget::default());
+        let (value, flag) = (AnyValue(&budget), AnyValue(&flags));
         while let Some(key) = map.next_key::<Lenient<'de>>()? {
             let Some(key) = key.text() else { return Err(A::Error::custom("a key is not a string")) };
             // The last of several equal keys counts, as in Python's parser.
             match &*key {
-                "model" => collected.model = Some(map.next_value::<&RawValue>()?.get()),
-                "stream" => collected.stream = is_true(&map.next_value()?),
+                name if name.eq_ignore_ascii_case("model") => {
+                    let raw = map.next_value::<&RawValue>()?.get();
+                    if collected.models.len() == MODELS {
+                        return Err(A::Error::custom("the model is named too often"));
+                    }
+                    collected.models.push(raw);
+                    if name == "model" {
+                        collected.model = Some(raw);
+                    }
+                }
+                "stream" => collected.stream = is_true(&map.next_value_seed(flag)?),
                 "stream_options" => {
-                    let options: Value = map.next_value()?;
+                    let options = map.next_value_seed(flag)?;
                     collected.include_usage = options.get_attr("include_usage").is_ok_and(|value| is_true(&value));
                 }
                 "cache_salt" => collected.cache_salt = map.next_value::<Lenient<'de>>()?.text(),
-                "prompt" if self.endpoint == Endpoint::Completions => {
+                "truncate_prompt_tokens" => truncated = !map.next_value_seed(flag)?.is_none(),
+                "add_special_tokens" if is_completion => {
+                    collected.bare = map.next_value_seed(flag)? == Value::from(false);
+                }
+                "prompt" if is_completion => {
                     collected.prompt = map.next_value::<Lenient<'de>>()?.text().map_or(Prompt::Opaque, Prompt::Text);
                 }
-                "messages" if is_chat => chat.messages = map.next_value()?,
-                "tools" if is_chat => chat.tools = some(map.next_value()?),
-                "documents" if is_chat => chat.documents = some(map.next_value()?),
-                "add_generation_prompt" if is_chat => chat.add_generation_prompt = is_true(&map.next_value()?),
-                "continue_final_message" if is_chat => chat.continue_final_message = is_true(&map.next_value()?),
-                "add_special_tokens" if is_chat => chat.add_special_tokens = is_true(&map.next_value()?),
-                "chat_template_kwargs" if is_chat => chat.template_kwargs = some(map.next_value()?),
-                "reasoning_effort" if is_chat => chat.reasoning_effort = some(map.next_value()?),
-                "chat_template" if is_chat => chat.own_template = !map.next_value::<Value>()?.is_none(),
+                "messages" if is_chat => chat.messages = map.next_value_seed(MessagesVisitor(&budget))?,
+                "tools" if is_chat => chat.tools = some(map.next_value_seed(value)?),
+                "documents" if is_chat => chat.documents = some(map.next_value_seed(value)?),
+                "add_generation_prompt" if is_chat => {
+                    chat.add_generation_prompt = is_true(&map.next_value_seed(flag)?);
+                }
+                "continue_final_message" if is_chat => {
+                    chat.continue_final_message = is_true(&map.next_value_seed(flag)?);
+                }
+                "add_special_tokens" if is_chat => chat.add_special_tokens = is_true(&map.next_value_seed(flag)?),
+                "chat_template_kwargs" if is_chat => chat.template_kwargs = some(map.next_value_seed(value)?),
+                "reasoning_effort" if is_chat => chat.reasoning_effort = some(map.next_value_seed(value)?),
+                "chat_template" if is_chat => chat.own_template = !map.next_value_seed(flag)?.is_none(),
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
@@ -215,6 +266,9 @@ impl<'de> Visitor<'de> for Fields {
         }
         if is_chat {
             collected.prompt = Prompt::Chat(chat);
+        }
+        if truncated || budget.exceeded() {
+            collected.prompt = Prompt::Opaque;
         }
         Ok(collected)
     }

@@ -2,14 +2,18 @@
 
 use std::ops::Range;
 
-/// The body with the JSON value at `span` replaced by the JSON string of `model`; every other byte stays.
+/// The body with the JSON values at `spans`, which are in order, replaced by the JSON string of `model`; every other byte
+/// stays.
 #[must_use]
-pub fn splice_model(body: &[u8], span: &Range<usize>, model: &str) -> Vec<u8> {
+pub fn splice_model(body: &[u8], spans: &[Range<usize>], model: &str) -> Vec<u8> {
     let value = serde_json::Value::from(model).to_string();
-    let (head, tail) = (body.get(..span.start).unwrap_or(body), body.get(span.end..).unwrap_or_default());
-    let mut spliced = Vec::with_capacity(head.len() + value.len() + tail.len());
-    spliced.extend_from_slice(head);
-    spliced.extend_from_slice(value.as_bytes());
-    spliced.extend_from_slice(tail);
+    let mut spliced = Vec::with_capacity(body.len() + value.len() * spans.len());
+    let mut from = 0;
+    for span in spans {
+        spliced.extend_from_slice(body.get(from..span.start).unwrap_or_default());
+        spliced.extend_from_slice(value.as_bytes());
+        from = span.end;
+    }
+    spliced.extend_from_slice(body.get(from..).unwrap_or_default());
     spliced
 }

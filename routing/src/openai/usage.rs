@@ -40,22 +40,23 @@ pub struct UsageScanner {
 }
 
 impl UsageScanner {
+    /// Bytes of the body before the next piece are left out.
+    pub fn skip(&mut self) {
+        self.tail.clear();
+        self.cut_off = None;
+    }
+
     /// Looks at the next piece of the body.
     pub fn push(&mut self, piece: &[u8]) {
-        // Only the end of a large piece can matter, since the last usage object counts.
-        let end = piece.get(piece.len().saturating_sub(2 * LONGEST)..).unwrap_or(piece);
-        if end.len() < piece.len() {
-            self.tail.clear();
-            self.cut_off = None;
-        }
         // A key may lie across two pieces.
         let seam = self.tail.len().saturating_sub(KEY.len() - 1);
         let from = self.cut_off.take().unwrap_or(seam);
-        self.tail.extend_from_slice(end);
+        self.tail.extend_from_slice(piece);
         self.look(from);
         let excess = self.tail.len().saturating_sub(LONGEST);
         if excess > LONGEST {
             self.tail.drain(..excess);
+            self.tail.shrink_to(2 * LONGEST);
             self.cut_off = self.cut_off.and_then(|at| at.checked_sub(excess));
         }
     }
@@ -130,6 +131,25 @@ mod tests {
             JSON.chunks(size).for_each(|piece| scanner.push(piece));
             assert_eq!(scanner.found(), expected, "pieces of {size}");
         }
+    }
+
+    #[test]
+    fn much_may_follow_the_usage_and_what_is_left_out_joins_nothing() {
+        let expected = Some(Usage { prompt_tokens: 9, cached_tokens: None, completion_tokens: 1 });
+        let ids = "1,".repeat(20_000);
+        let body =
+            format!("{{\"usage\":{{\"prompt_tokens\":9,\"completion_tokens\":1}},\"prompt_token_ids\":[{ids}2]}}");
+        for size in [body.len(), 1000] {
+            let mut scanner = UsageScanner::default();
+            body.as_bytes().chunks(size).for_each(|piece| scanner.push(piece));
+            assert_eq!(scanner.found(), expected);
+            assert!(scanner.tail.capacity() <= 4 * LONGEST, "{}", scanner.tail.capacity());
+        }
+        let mut scanner = UsageScanner::default();
+        scanner.push(b"{\"usage\":{\"prompt_tokens\":");
+        scanner.skip();
+        scanner.push(b"9}}");
+        assert_eq!(scanner.found(), None);
     }
 
     #[test]

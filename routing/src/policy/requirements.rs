@@ -30,7 +30,7 @@ pub(crate) fn forbidden(
 ) -> Option<Removal> {
     let rules = &snapshot.config.rules;
     let (tenant, requested) = (ask.caller.tenant, ask.prompted.model());
-    if let Some(reason) = not_for_tenant(snapshot, tenant, requested, &candidate.model) {
+    if let Some(reason) = not_for_tenant(snapshot, verdict, tenant, requested, &candidate.model) {
         return Some(Removal { rule: String::new(), reason, load: false });
     }
     let requirements = || verdict.matching.iter().filter_map(|rule| Some((rule, rule.require.as_ref()?)));
@@ -50,11 +50,22 @@ pub(crate) fn forbidden(
     None
 }
 
-/// A tenant with settings of its own may use the models that they list. An alias that is listed brings its models along.
-fn not_for_tenant(snapshot: &Snapshot, tenant: &str, requested: &str, model: &str) -> Option<String> {
+/// A tenant with settings of its own may use the models that they list. An alias that is listed brings along the models
+/// that it stands for, and no others: not those of a name that somebody made up, nor those that another rule falls back to.
+fn not_for_tenant(
+    snapshot: &Snapshot,
+    verdict: &Verdict<'_>,
+    tenant: &str,
+    requested: &str,
+    model: &str,
+) -> Option<String> {
     let settings = snapshot.config.rules.tenant(tenant)?;
-    let is_alias = !snapshot.config.models.contains_key(requested);
-    if glob::any(&settings.models, model) || (is_alias && glob::any(&settings.models, requested)) {
+    let by_alias = || {
+        !snapshot.config.models.contains_key(requested)
+            && glob::any(&settings.models, requested)
+            && verdict.behind(requested).any(|behind| behind == model)
+    };
+    if glob::any(&settings.models, model) || by_alias() {
         return None;
     }
     Some(format!("tenant {tenant:?} may use only {:?}", settings.models))

@@ -66,6 +66,25 @@ impl<'s> Verdict<'s> {
         verdict
     }
 
+    /// A matching rule leads from the requested name elsewhere, so that it is known although nobody may serve it. One that
+    /// is for whatever was asked for leads from no name.
+    #[must_use]
+    pub fn redirects(&self) -> bool {
+        self.redirecting().next().is_some()
+    }
+
+    /// The models that `alias` stands for, as far as it is an alias: matching rules name it, not by a glob, and state
+    /// candidates; they may state models to fall back to besides.
+    pub fn behind(&self, alias: &str) -> impl Iterator<Item = &'s String> {
+        let named = self.redirecting().filter(move |(when, _)| when.models.iter().any(|model| model == alias));
+        named.flat_map(|(_, rule)| rule.candidates.iter().chain(rule.fallback.iter().flat_map(|tier| &tier.models)))
+    }
+
+    fn redirecting(&self) -> impl Iterator<Item = (&'s v1::When, &'s v1::Rule)> {
+        let stating = self.matching.iter().filter(|rule| !rule.candidates.is_empty());
+        stating.filter_map(|rule| Some((rule.when.as_ref().filter(|when| !when.models.is_empty())?, *rule)))
+    }
+
     fn matched(&mut self, rule: &'s v1::Rule) {
         let name = rule.name.as_str();
         self.matching.push(rule);

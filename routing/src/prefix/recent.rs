@@ -1,5 +1,5 @@
-//! Prefixes that this filter has just sent somewhere: believed to be cached there until the engine's own word arrives, or
-//! for the whole time to live where the engine sends no events.
+//! Prefixes that this filter has just sent somewhere: believed to be cached there for a moment, by which the engine's own
+//! word has arrived, or for the whole time to live where the engine sends no events.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -19,10 +19,37 @@ pub struct Recent {
     order: VecDeque<(u32, u64, u64)>,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// Workers of a page that a chunk was sent to, by their place in it, each until its own time: what one worker is sent says
+/// nothing of the others' caches. Most chunks were sent to one.
+#[derive(Debug)]
 struct Sent {
-    workers: u64,
-    until_ms: u64,
+    first: (u64, u64),
+    others: Vec<(u64, u64)>,
+}
+
+impl Sent {
+    fn all(&self) -> impl Iterator<Item = &(u64, u64)> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    fn renew(&mut self, bit: u64, until_ms: u64) {
+        let mut all = std::iter::once(&mut self.first).chain(&mut self.others);
+        match all.find(|(of, _)| *of == bit) {
+            Some((_, until)) => *until = until_ms.max(*until),
+            None => self.others.push((bit, until_ms)),
+        }
+    }
+
+    fn forget(&mut self, bit: u64) {
+        self.others.retain(|(of, _)| *of != bit);
+        if self.first.0 == bit {
+            self.first.1 = 0;
+        }
+    }
+
+    fn until_ms(&self) -> u64 {
+        self.all().map(|(_, until)| *until).max().unwrap_or_default()
+    }
 }
 
 impl Recent {
@@ -30,9 +57,8 @@ impl Recent {
     pub fn sent(&mut self, worker: u32, hashes: &[u64], until_ms: u64) {
         let (page, bit) = place(worker);
         for &hash in hashes.iter().take(CAPACITY) {
-            let sent = self.chunks.entry((page, hash)).or_insert(Sent { workers: 0, until_ms });
-            sent.workers |= bit;
-            sent.until_ms = sent.until_ms.max(until_ms);
+            let fresh = || Sent { first: (bit, until_ms), others: Vec::new() };
+            self.chunks.entry((page, hash)).or_insert_with(fresh).renew(bit, until_ms);
             self.order.push_back((page, hash, until_ms));
         }
         while self.order.len() > CAPACITY {
@@ -42,7 +68,7 @@ impl Recent {
 
     fn forget_oldest(&mut self) {
         if let Some((page, hash, until_ms)) = self.order.pop_front()
-            && self.chunks.get(&(page, hash)).is_some_and(|sent| sent.until_ms <= until_ms)
+            && self.chunks.get(&(page, hash)).is_some_and(|sent| sent.until_ms() <= until_ms)
         {
             self.chunks.remove(&(page, hash));
         }
@@ -59,7 +85,7 @@ impl Recent {
     pub fn forget_worker(&mut self, worker: u32) {
         let (page, bit) = place(worker);
         for (_, sent) in self.chunks.iter_mut().filter(|((of, _), _)| *of == page) {
-            sent.workers &= !bit;
+            sent.forget(bit);
         }
     }
 
@@ -69,7 +95,8 @@ impl Recent {
         if self.chunks.is_empty() {
             return 0;
         }
-        self.chunks.get(&(page, hash)).filter(|sent| sent.until_ms > now_ms).map_or(0, |sent| sent.workers)
+        let sent = self.chunks.get(&(page, hash)).into_iter().flat_map(Sent::all);
+        sent.filter(|(_, until)| *until > now_ms).fold(0, |workers, (bit, _)| workers | bit)
     }
 }
 
@@ -87,7 +114,7 @@ mod tests {
         assert_eq!(recent.workers(0, 10, 50), 0);
         assert_eq!(recent.workers(1, 11, 100), 0);
         recent.expire(150);
-        assert_eq!(recent.workers(1, 10, 150), 0b110);
+        assert_eq!(recent.workers(1, 10, 150), 0b100, "what the other was sent does not count");
         recent.expire(200);
         assert!(recent.chunks.is_empty() && recent.order.is_empty());
     }

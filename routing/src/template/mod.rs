@@ -90,7 +90,11 @@ impl ChatTemplate {
         for (name, text) in &self.special_tokens {
             context.insert(name, text.clone());
         }
-        context.insert("tools", chat.tools.as_ref().map_or(Value::from(()), normalize::tools));
+        let tools = match &chat.tools {
+            Some(tools) => normalize::tools(tools).ok_or(TemplateError::Opaque)?,
+            None => Value::from(()),
+        };
+        context.insert("tools", tools);
         context.insert("documents", chat.documents.clone().unwrap_or_else(|| Value::from(())));
         context.insert("add_generation_prompt", Value::from(chat.add_generation_prompt));
         context.insert("strftime_now", Value::from_function(move |format: &str| date::strftime(now, format)));

@@ -6,7 +6,7 @@ use minijinja::Value;
 use minijinja::value::ValueKind;
 
 use super::source::Shape;
-use crate::openai::{Content, Message, Part};
+use crate::openai::{Content, Message, Part, value_of};
 
 /// A line that some clients put first into the system prompt, different in each request; vLLM drops it since 0.32.
 const BILLING_LINE: &str = "x-anthropic-billing-header";
@@ -44,7 +44,7 @@ fn parts<'a>(content: &'a Content<'_>) -> Option<Vec<Cow<'a, str>>> {
             .iter()
             .map(|part| match part {
                 Part::Text(text) => Some(Cow::Borrowed(&**text)),
-                Part::Other => None,
+                Part::Other(_) => None,
             })
             .collect(),
         Content::Unknown => None,
@@ -89,7 +89,8 @@ fn one(normal: &Normal<'_>, shape: &Shape) -> Value {
 
 /// Calls with their arguments parsed from the JSON string into an object; bad JSON gives an empty one.
 fn tool_calls(calls: &Value) -> Value {
-    let Ok(calls) = calls.try_iter() else { return Value::from(Vec::<Value>::new()) };
+    let list = calls.try_iter().ok().filter(|_| calls.kind() == ValueKind::Seq);
+    let Some(calls) = list else { return Value::from(Vec::<Value>::new()) };
     calls
         .map(|call| replace(&call, "function", |function| replace(function, "arguments", parsed)))
         .collect::<Vec<_>>()
@@ -98,7 +99,7 @@ fn tool_calls(calls: &Value) -> Value {
 
 fn parsed(arguments: &Value) -> Value {
     let Some(text) = arguments.as_str() else { return arguments.clone() };
-    serde_json::from_str(text).unwrap_or_else(|_| Value::from_pairs(Vec::<(&str, Value)>::new()))
+    value_of(text).unwrap_or_else(|| Value::from_pairs(Vec::<(&str, Value)>::new()))
 }
 
 /// The map with the value of one key changed, the order kept.
@@ -116,18 +117,18 @@ fn replace(map: &Value, key: &str, change: impl Fn(&Value) -> Value) -> Value {
 }
 
 /// Tools with the fields that the engine's own types have, in their order; absent ones are null, others are dropped.
-pub(super) fn tools(tools: &Value) -> Value {
-    let Ok(list) = tools.try_iter() else { return tools.clone() };
+/// `None` for what is no list, which the engine refuses.
+pub(super) fn tools(tools: &Value) -> Option<Value> {
+    let list = tools.try_iter().ok().filter(|_| tools.kind() == ValueKind::Seq)?;
     let field =
         |map: &Value, name: &str| map.get_attr(name).ok().filter(|v| !v.is_undefined()).unwrap_or(Value::from(()));
-    list.map(|tool| {
+    let tools = list.map(|tool| {
         let function = field(&tool, "function");
         let kind = field(&tool, "type");
         let kind = if kind.is_none() { Value::from("function") } else { kind };
         let function =
             Value::from_pairs(["name", "description", "parameters"].map(|name| (name, field(&function, name))));
         Value::from_pairs([("type", kind), ("function", function)])
-    })
-    .collect::<Vec<_>>()
-    .into()
+    });
+    Some(tools.collect::<Vec<_>>().into())
 }

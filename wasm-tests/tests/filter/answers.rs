@@ -270,6 +270,35 @@ fn a_whole_answer_is_not_queued_prefill_until_its_end() {
 }
 
 #[test]
+fn the_first_byte_of_a_whole_answer_is_a_first_token_only_where_there_is_no_second() {
+    let fleet = Fleet::new(1);
+    let mut proxy = serving(&fleet);
+    for (tokens, seen) in [(1, 1), (2, 0)] {
+        let exchange = proxy.send(0, &Request::completion(MODEL, "hi"));
+        proxy.advance(400);
+        // 300 more.
+        reports(&mut proxy);
+        let body = format!(r#"{{"usage":{{"prompt_tokens":9,"completion_tokens":{tokens}}}}}"#);
+        let mut answer = Answer::json(200, &body);
+        let piece = answer.pieces.remove(0);
+        answer.pieces = vec![piece[..9].to_vec(), piece[9..].to_vec()];
+        proxy.response_headers(exchange, &answer.headers, false);
+        proxy.response_body(exchange, &answer.pieces[0], false);
+        proxy.advance(40);
+        proxy.response_body(exchange, &answer.pieces[1], true);
+        let first: Vec<_> = reports(&mut proxy)
+            .into_iter()
+            .filter_map(|report| match report.event {
+                Some(v1::report::Event::FirstToken(first)) if !first.estimated => Some(first.after_ms),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(first.len(), seen, "{first:?}");
+        assert!(first.iter().all(|after| *after == 700), "its first byte, not its last: {first:?}");
+    }
+}
+
+#[test]
 fn when_no_worker_can_be_reached_the_client_gets_503_and_all_are_suspect() {
     let fleet = Fleet::new(2);
     let mut proxy = serving(&fleet);

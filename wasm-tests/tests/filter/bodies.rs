@@ -4,7 +4,7 @@ use kinference_wasm_tests::fleet::{Fleet, MODEL};
 use kinference_wasm_tests::http::{Answer, Request};
 use kinference_wasm_tests::{Options, Proxy};
 
-use crate::{connected, finished, serving, started};
+use crate::{connected, finished, serving, serving_as, started};
 
 /// A completion request whose body has exactly `bytes` bytes.
 fn of_size(bytes: usize) -> Request {
@@ -121,6 +121,69 @@ fn eight_mebibytes_pass_byte_for_byte() {
     assert!(proxy.push(0, &fleet.full()));
     let exchange = proxy.send(0, &of_size(12 << 20));
     assert!(proxy.forwarded(exchange).is_some());
+}
+
+/// A quarter of what a VM may have; the copy of the largest body takes half of it.
+const MOST_MEMORY: usize = 256 << 20;
+/// Largest body that a GatewayBackend may ask for.
+const LARGEST_BODY: usize = 128 << 20;
+
+/// A request for a chat of `bytes` bytes that is made of `piece` over and over.
+fn filled(bytes: usize, before: &str, piece: &str, after: &str) -> Request {
+    let (head, tail) = (format!(r#"{{"model":"tiny",{before}"#), format!("{after}}}"));
+    let times = (bytes - head.len() - tail.len()) / piece.len();
+    Request::post("/v1/chat/completions", format!("{head}{}{tail}", piece.repeat(times)))
+}
+
+/// Bodies of few bytes that could become much in memory.
+fn swelling(bytes: usize) -> Vec<Request> {
+    let user = r#""messages":[{"role":"user","content":"#;
+    let call = r#""messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":""#;
+    vec![
+        filled(bytes, r#""messages":[],"tools":""#, "x", r#"""#),
+        filled(bytes, r#""messages":[],"tools":["#, "0,", "0]"),
+        filled(bytes, r#""messages":[],"tools":["#, "{},", "{}]"),
+        filled(bytes, r#""messages":[],"documents":["#, "[],", "[]]"),
+        filled(bytes, r#""messages":[],"stream_options":["#, "0,", "0]"),
+        filled(bytes, r#""messages":["#, r#"{"role":""},"#, r#"{"role":""}]"#),
+        filled(bytes, &format!("{user}["), r#""","#, r#"""]}]"#),
+        filled(bytes, &format!("{user}["), "{},", "{}]}]"),
+        filled(bytes, &format!("{user}\""), r"\n", r#""}]"#),
+        filled(bytes, &format!("{call}["), "0,", r#"0]"}}]}]"#),
+    ]
+}
+
+#[test]
+fn no_body_takes_more_memory_than_a_vm_has() {
+    let fleet = Fleet::new(3);
+    let mut proxy = serving(&fleet);
+    for (number, request) in swelling(8 << 20).iter().enumerate() {
+        let exchange = proxy.send(0, request);
+        assert!(proxy.forwarded(exchange).is_some(), "body {number}");
+        proxy.answer(exchange, &Answer::json(200, "{}"));
+        assert!(proxy.memory_bytes(0) < MOST_MEMORY, "{} MiB after body {number}", proxy.memory_bytes(0) >> 20);
+    }
+}
+
+#[test]
+fn the_largest_bodies_that_may_be_asked_for_pass() {
+    let mut fleet = Fleet::new(1);
+    fleet.backend().request_body_limit = LARGEST_BODY as u64;
+    let mut proxy =
+        serving_as(&fleet, Options { buffer_limit: LARGEST_BODY, hosts: fleet.hosts(), ..Options::default() });
+    let words = filled(LARGEST_BODY, r#""messages":[{"role":"user","content":""#, "word ", r#""}]"#);
+    let tools = filled(LARGEST_BODY, r#""messages":[],"tools":["#, "{},", "{}]");
+    let mut nonsense = of_size(LARGEST_BODY);
+    let middle = LARGEST_BODY / 2;
+    nonsense.pieces[0][middle..middle + 1000].fill(0xff);
+    for (number, request) in [words, tools, nonsense].into_iter().enumerate() {
+        let exchange = proxy.send(0, &request.clone().cut(1 << 20));
+        let sent = proxy.forwarded(exchange).is_some_and(|sent| sent.body == request.pieces.concat());
+        assert!(sent, "body {number}: status {}, {:?}", proxy.received(exchange).status, proxy.trap(0));
+        proxy.answer(exchange, &Answer::json(200, "{}"));
+        proxy.forget(exchange);
+        assert!(proxy.memory_bytes(0) < MOST_MEMORY, "{} MiB after body {number}", proxy.memory_bytes(0) >> 20);
+    }
 }
 
 #[test]

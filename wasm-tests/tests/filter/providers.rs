@@ -139,3 +139,54 @@ fn past_the_end_of_its_list_a_request_goes_nowhere() {
     assert_eq!(proxy.received(exchange).status, 503);
     assert!(proxy.forwarded(exchange).is_none(), "the only worker was not among the places allowed");
 }
+
+#[test]
+fn whichever_model_a_providers_parser_takes_it_is_the_one_that_was_chosen() {
+    let mut proxy = proxy(&fleet(), &[CLOUD, BACKUP]);
+    let body = format!(r#"{{"model":"dear","Model":"dearer","prompt":"hi","model":"{MODEL}"}}"#);
+    let exchange = proxy.send(0, &Request::post("/v1/completions", body).with("x-labels", "out"));
+    let inner = enter(&mut proxy, exchange, CLOUD);
+    let sent = proxy.forwarded(inner).unwrap();
+    let expected = r#"{"model":"cloud/tiny","Model":"cloud/tiny","prompt":"hi","model":"cloud/tiny"}"#;
+    assert_eq!(String::from_utf8(sent.body).unwrap(), expected);
+    assert_eq!(sent.headers.text("content-length"), Some(expected.len().to_string()));
+}
+
+#[test]
+fn a_provider_that_keeps_failing_is_left_alone_and_tried_again() {
+    let mut proxy = proxy(&fleet(), &[CLOUD, BACKUP]);
+    let first = |proxy: &mut Proxy, answer: Option<Answer>| {
+        let exchange = proxy.send(0, &outbound());
+        let sent = proxy.forwarded(exchange).unwrap().address;
+        let listener = if sent.contains(CLOUD) { CLOUD } else { BACKUP };
+        let inner = enter(proxy, exchange, listener);
+        proxy.answer(inner, &answer.unwrap_or_else(|| Answer::json(200, "{}")));
+        proxy.answer(exchange, &Answer::json(200, "{}"));
+        listener
+    };
+    let busy = || {
+        let mut answer = Answer::json(429, "{}");
+        answer.headers.set("retry-after", b"20");
+        Some(answer)
+    };
+    for _ in 0..3 {
+        assert_eq!(first(&mut proxy, busy()), CLOUD);
+        assert_eq!(first(&mut proxy, busy()), CLOUD);
+        assert_eq!(first(&mut proxy, None), CLOUD, "it answers in between");
+    }
+    for _ in 0..3 {
+        assert_eq!(first(&mut proxy, busy()), CLOUD);
+    }
+    assert_eq!(first(&mut proxy, None), BACKUP);
+    let wait = |proxy: &mut Proxy, seconds: u64| {
+        for _ in 0..seconds {
+            proxy.advance(1_000);
+            assert!(proxy.push(0, &fleet().heartbeat()));
+        }
+    };
+    wait(&mut proxy, 19);
+    assert_eq!(first(&mut proxy, None), BACKUP, "it asked for 20 seconds");
+    wait(&mut proxy, 2);
+    assert_eq!(first(&mut proxy, None), CLOUD);
+    assert_eq!(first(&mut proxy, None), CLOUD);
+}

@@ -68,6 +68,9 @@ fn when_a_provider_fails_the_next_place_answers_and_the_last_word_is_passed_on()
     alone(90, async {
         let world = World::with(&[OUT]).await;
         for status in [401, 402, 403, 404, 408, 410, 429, 500, 501, 502, 503, 520, 524, 529] {
+            // One that fails again and again is not asked any more.
+            world.bedrock.set_status(200);
+            assert_eq!(world.ask(BIG, &TAGGED).await.place(), "bedrock", "before {status}");
             world.bedrock.set_status(status);
             let outcome = world.ask(BIG, &TAGGED).await;
             assert_eq!(outcome.place(), "databricks", "after {status}");
@@ -101,6 +104,22 @@ fn when_a_provider_fails_the_next_place_answers_and_the_last_word_is_passed_on()
         assert!(
             stats.contains(r#"kinference_provider_requests_total{provider="default/bedrock",kind="connect_failure"}"#)
         );
+    });
+}
+
+#[test]
+fn a_provider_that_keeps_failing_is_left_alone_until_it_is_well() {
+    alone(90, async {
+        let world = World::with(&[OUT]).await;
+        world.bedrock.set_status(503);
+        for _ in 0..60 {
+            assert_eq!(world.ask(BIG, &TAGGED).await.place(), "databricks");
+        }
+        // Each of the proxy's threads finds out by itself, by three failures every few seconds.
+        let asked = world.bedrock.take_seen().len();
+        assert!((3..=30).contains(&asked), "asked {asked} times");
+        world.bedrock.set_status(200);
+        world.until("the provider again", BIG, &TAGGED, |outcome| outcome.place() == "bedrock").await;
     });
 }
 
