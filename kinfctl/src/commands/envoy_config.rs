@@ -147,6 +147,8 @@ fn render(args: &Args, control_tls: &control_tls::Rendered) -> Result<String> {
             ("ADMIN_PORT", args.admin.port().to_string()),
             ("LISTEN_ADDRESS", quoted(&args.listen.ip().to_string())),
             ("LISTEN_PORT", args.listen.port().to_string()),
+            // The workers of this backend alone: what the filter cannot decide goes to any of them.
+            ("WORKERS", quoted(&format!("kinference_workers/{}", args.gateway_backend))),
             ("CONTROL_ADDRESS", quoted(&args.control.host)),
             ("CONTROL_PORT", args.control.port.to_string()),
             ("CONTROL_DISCOVERY", discovery.to_string()),

@@ -8,6 +8,9 @@ use serde::de::DeserializeOwned;
 use super::world::{Asked, Envoy, Service};
 use crate::http;
 
+/// The counters that are looked at. Those that are still 0 are among them, so `usedonly` must not be.
+const STATS: &str = "stats?filter=kinference_";
+
 /// The innermost reason: the hints of findings say what to do.
 fn asked<T>(result: Result<T>) -> Asked<T> {
     result.map_err(|error| error.root_cause().to_string())
@@ -36,7 +39,7 @@ pub(super) fn envoy(address: &str) -> Envoy {
         Err(reason) => Err(reason.clone()),
     };
     let stats = match &server_info {
-        Ok(_) => asked(http::get(address, "stats?usedonly")).map(|body| numbers(&String::from_utf8_lossy(&body))),
+        Ok(_) => asked(http::get(address, STATS)).map(|body| numbers(&String::from_utf8_lossy(&body))),
         Err(reason) => Err(reason.clone()),
     };
     Envoy {

@@ -78,6 +78,18 @@ fn what_the_flags_say_is_in_its_place() {
 }
 
 #[test]
+fn a_gateway_knows_the_workers_of_its_own_backend_alone() {
+    for (arguments, expected) in [
+        (&["--wasm", "f", "--gateway-backend", "team/lab"][..], "kinference_workers/team/lab"),
+        (&["--wasm", "f"], "kinference_workers/default/main"),
+        (&["--balancing", "random", "--gateway-backend", "lab"], "kinference_workers/default/lab"),
+    ] {
+        let (_, mut config) = rendered(arguments);
+        assert_eq!(workers(&mut config)["eds_cluster_config"]["service_name"], expected, "{arguments:?}");
+    }
+}
+
+#[test]
 fn a_control_service_by_name_is_looked_up() {
     let (_, config) = rendered(&["--control", "control.kinference.svc:18100", "--wasm", "f"]);
     let control = &config["static_resources"]["clusters"][1];
