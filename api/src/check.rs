@@ -119,6 +119,11 @@ impl<'a> Reporter<'a> {
         self.find(Severity::Warning, path, message.into(), remedy.into());
     }
 
+    /// Warns of what the schema has, and the gateway does not do yet: `what` with its verb, and what happens instead.
+    fn not_in_force(&mut self, path: &FieldPath, what: &str, effect: &str) {
+        self.warn(path, format!("{what} not in force yet"), effect);
+    }
+
     fn find(&mut self, severity: Severity, path: &FieldPath, message: String, remedy: String) {
         self.findings.push(Finding {
             origin: self.origin.clone(),

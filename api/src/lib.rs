@@ -18,6 +18,7 @@ pub mod crds;
 pub mod kinds;
 mod limits;
 pub mod path;
+mod plain;
 pub mod policy_test;
 pub mod problem;
 pub mod resources;
@@ -25,6 +26,7 @@ pub mod source;
 pub mod units;
 
 pub use path::FieldPath;
+pub use plain::plain;
 pub use problem::{Problem, Problems, Severity};
 pub use resources::{Kind, ObjectKey, Origin, Resource, Resources};
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::{FieldPath, Kind, ObjectKey, Origin};
+use crate::{FieldPath, Kind, ObjectKey, Origin, plain};
 
 /// How bad a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,7 +15,7 @@ pub enum Severity {
 }
 
 /// A problem of a file. Displays as `file:line: path: message (remedy)`, without the parts that are not known; a warning
-/// says so before its message.
+/// says so before its message. What it quotes of a file is shown with control characters escaped: it is always one line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// The file, or the folder when it could not be read.
@@ -36,19 +36,19 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.file.display())?;
+        write!(f, "{}:", plain(&self.file.to_string_lossy()))?;
         if self.line > 0 {
             write!(f, "{}:", self.line)?;
         }
         if !self.path.is_empty() {
-            write!(f, " {}:", self.path)?;
+            write!(f, " {}:", plain(&self.path))?;
         }
         if self.severity == Severity::Warning {
             f.write_str(" warning:")?;
         }
-        write!(f, " {}", self.message)?;
+        write!(f, " {}", plain(&self.message))?;
         if !self.remedy.is_empty() {
-            write!(f, " ({})", self.remedy)?;
+            write!(f, " ({})", plain(&self.remedy))?;
         }
         Ok(())
     }
@@ -81,16 +81,16 @@ pub struct Finding {
     pub missing: Option<(Kind, ObjectKey)>,
 }
 
-/// Displays as `path: message (remedy)`, for those who see which resource it is of.
+/// Displays as `path: message (remedy)`, for those who see which resource it is of; control characters are escaped.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.to_string();
         if !path.is_empty() {
-            write!(f, "{path}: ")?;
+            write!(f, "{}: ", plain(&path))?;
         }
-        f.write_str(&self.message)?;
+        f.write_str(&plain(&self.message))?;
         if !self.remedy.is_empty() {
-            write!(f, " ({})", self.remedy)?;
+            write!(f, " ({})", plain(&self.remedy))?;
         }
         Ok(())
     }

@@ -49,17 +49,17 @@ fn check_tenancy(tenancy: &Tenancy, to: &mut Reporter<'_>) {
         );
         if let Some(api_key) = &identity.api_key {
             to.selector(&place.key("apiKey").key("secretSelector"), &api_key.secret_selector);
-            not_in_force(&place.key("apiKey"), "identification by API key is", "it identifies nobody", to);
+            to.not_in_force(&place.key("apiKey"), "identification by API key is", "it identifies nobody");
         }
         if let Some(jwt) = &identity.jwt {
             to.header_name(&place.key("jwt").key("payloadHeader"), &jwt.payload_header);
             to.not_empty(&place.key("jwt").key("claim"), &jwt.claim);
-            not_in_force(&place.key("jwt"), "identification by JWT is", "it identifies nobody", to);
+            to.not_in_force(&place.key("jwt"), "identification by JWT is", "it identifies nobody");
         }
         if let Some(header) = &identity.header {
             to.header_name(&place.key("header").key("name"), &header.name);
             if std::mem::replace(&mut by_header, true) {
-                not_in_force(&place.key("header"), "a second header is", "only the first one identifies", to);
+                to.not_in_force(&place.key("header"), "a second header is", "only the first one identifies");
             }
         }
     }
@@ -74,10 +74,10 @@ fn check_tenancy(tenancy: &Tenancy, to: &mut Reporter<'_>) {
         let place = place.index(index);
         to.priority(&place.key("priority"), tenant.priority);
         if tenant.priority != 0 {
-            not_in_force(&place.key("priority"), "a tenant's priority is", "all tenants have the same", to);
+            to.not_in_force(&place.key("priority"), "a tenant's priority is", "all tenants have the same");
         }
         if tenant.limits.is_some() {
-            not_in_force(&place.key("limits"), "a tenant's limits are", "nothing is limited", to);
+            to.not_in_force(&place.key("limits"), "a tenant's limits are", "nothing is limited");
         }
         for (index, glob) in tenant.models.iter().enumerate() {
             rule::check_glob(&place.key("models").index(index), glob, to);
@@ -96,11 +96,6 @@ fn check_tenancy(tenancy: &Tenancy, to: &mut Reporter<'_>) {
     }
 }
 
-/// Warns of what the schema has, and the gateway does not do yet.
-fn not_in_force(path: &FieldPath, what: &str, effect: &str, to: &mut Reporter<'_>) {
-    to.warn(path, format!("{what} not in force yet"), effect);
-}
-
 fn check_tags(tags: &Tags, to: &mut Reporter<'_>) {
     let place = FieldPath::spec("tags");
     if let Some(header) = &tags.header {
@@ -110,7 +105,7 @@ fn check_tags(tags: &Tags, to: &mut Reporter<'_>) {
         let place = place.key("classifiers").index(index);
         to.not_empty(&place.key("tag"), &classifier.tag);
         let effect = format!("the tag `{}` comes only from the tags header", classifier.tag);
-        not_in_force(&place, "a classifier is", &effect, to);
+        to.not_in_force(&place, "a classifier is", &effect);
         to.exactly_one(
             &place,
             &[

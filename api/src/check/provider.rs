@@ -36,6 +36,10 @@ pub(super) fn check(provider: &Resource<InferenceProviderSpec>, to: &mut Reporte
         if let Some(name) = &model.upstream_name {
             to.not_empty(&models.index(index).key("upstreamName"), name);
         }
+        if model.price_per_million_tokens.as_ref().is_some_and(|prices| prices.cached_input.is_some()) {
+            let path = models.index(index).key("pricePerMillionTokens").key("cachedInput");
+            to.not_in_force(&path, "a price of cached tokens is", "all prompt tokens count at the price of `input`");
+        }
         if let Some(expected) = model.expected_ttft {
             to.not_zero(&models.index(index).key("expectedTTFT"), expected);
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::Reporter;
-use crate::kinds::{InferenceWorkerSetSpec, Port, StaticWorker, WorkerSource};
+use crate::kinds::{InferenceWorkerSetSpec, Port, Role, StaticWorker, WorkerSource};
 use crate::{FieldPath, Resource, limits};
 
 pub(super) fn check(set: &Resource<InferenceWorkerSetSpec>, to: &mut Reporter<'_>) {
@@ -35,6 +35,10 @@ pub(super) fn check(set: &Resource<InferenceWorkerSetSpec>, to: &mut Reporter<'_
         ports_of_pods(spec, to);
     }
     static_workers(spec, to);
+    if spec.role != Role::Both {
+        let effect = "the worker set gets whole requests, prefill and decode";
+        to.not_in_force(&FieldPath::spec("role"), "a worker set's role is", effect);
+    }
     let metrics = FieldPath::spec("metrics");
     if !spec.metrics.path.starts_with('/') || !spec.metrics.path.bytes().all(|b| b.is_ascii_graphic()) {
         let message = format!("`{}` is not a path", spec.metrics.path);
@@ -82,6 +86,9 @@ fn model(spec: &InferenceWorkerSetSpec, to: &mut Reporter<'_>) {
         to.resource_name(&place.key("configMap").key("name"), &map.name);
     }
     if let Some(hub) = &tokenizer.hugging_face {
+        let effect = "download the files and use `path` or `configMap`; until then there is no tokenizer, and prefixes are \
+                      learned from where requests were sent";
+        to.not_in_force(&place.key("huggingFace"), "fetching from the Hugging Face hub is", effect);
         to.not_empty(&place.key("huggingFace").key("repository"), &hub.repository);
         to.not_empty(&place.key("huggingFace").key("revision"), &hub.revision);
         if let Some(secret) = &hub.token_secret_ref {

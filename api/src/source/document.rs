@@ -55,24 +55,28 @@ impl Unread {
     }
 }
 
-/// Reads every document of a file.
+/// Reads every document of a file. One without any is a mistake, most likely a write that failed: what was in it, and a
+/// policy above all, must not go without a word.
 pub(super) fn read_all(text: &Text, tests: Tests, resources: &mut Resources, sink: &mut Sink, unread: &mut Unread) {
-    if text.documents().next().is_none() {
-        sink.push(Problem {
-            file: text.path.clone(),
-            line: 1,
-            path: String::new(),
-            severity: Severity::Warning,
-            message: "the file holds no resource".into(),
-            remedy: "write one, or delete the file".into(),
-            resource: None,
-        });
-    }
+    let mut is_empty = true;
     let mut budget = MAX_FILE_VALUES;
     for (index, document) in text.documents().enumerate() {
         let origin = Origin::File { file: text.path.clone(), document: index };
         let mut reader = Reader { text, document, origin, tests, resource: None, sink, unread };
-        reader.read(&mut budget, resources);
+        is_empty &= !reader.read(&mut budget, resources);
+    }
+    if is_empty {
+        unread.anything = true;
+        sink.push(Problem {
+            file: text.path.clone(),
+            line: 1,
+            path: String::new(),
+            severity: Severity::Error,
+            message: "the file holds no resource".into(),
+            remedy: "delete the file if that is meant, or end its name in something else than .yaml, .yml and .json"
+                .into(),
+            resource: None,
+        });
     }
 }
 
@@ -167,12 +171,17 @@ impl Reader<'_> {
         });
     }
 
-    fn read(&mut self, budget: &mut usize, resources: &mut Resources) {
+    /// Reads the document; false when there is nothing in it.
+    fn read(&mut self, budget: &mut usize, resources: &mut Resources) -> bool {
         match self.document.read(Probe { budget }) {
-            Ok(true) => {}
-            Ok(false) => return,
-            Err(error) => return self.unparsable(error),
+            Ok(true) => self.content(resources),
+            Ok(false) => return false,
+            Err(error) => self.unparsable(error),
         }
+        true
+    }
+
+    fn content(&mut self, resources: &mut Resources) {
         let Some((shape, key)) = self.header() else { return };
         let kind = match shape {
             Shape::Resource(kind) => kind,

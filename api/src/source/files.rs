@@ -16,7 +16,15 @@ pub(super) fn collect(paths: &[PathBuf]) -> (Vec<SourceFile>, Vec<Problem>) {
     let mut collector = Collector::default();
     for path in paths {
         match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => collector.folder(path, 0),
+            Ok(metadata) if metadata.is_dir() => {
+                let before = collector.found;
+                collector.folder(path, 0);
+                if collector.found == before && collector.problems.is_empty() {
+                    let remedy =
+                        "resources are in files that end in .yaml, .yml or .json; name the folder that has them";
+                    collector.problem(path, "no files were found here".into(), remedy);
+                }
+            }
             Ok(_) => collector.file(path),
             Err(error) => collector.unreadable(path, &error),
         }
@@ -29,6 +37,8 @@ struct Collector {
     files: Vec<SourceFile>,
     problems: Vec<Problem>,
     seen: BTreeSet<PathBuf>,
+    /// Files, those that were seen before too.
+    found: usize,
 }
 
 impl Collector {
@@ -60,6 +70,7 @@ impl Collector {
     }
 
     fn file(&mut self, path: &Path) {
+        self.found += 1;
         let identity = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         if !self.seen.insert(identity) {
             return;

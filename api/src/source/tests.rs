@@ -132,8 +132,6 @@ fn folders_are_read_with_what_is_below_and_hidden_files_left_out() {
     );
     folder.write("notes.txt", "no resource");
     folder.write(".hidden/a.yaml", &provider("a"));
-    folder.write("empty.yaml", "");
-    folder.write("comments.yaml", "# nothing\n---\n# here\n---\n");
     let resources = load(&[folder.0.clone(), folder.0.join("a.yaml")]).unwrap_or_else(|problems| panic!("{problems}"));
     let names: Vec<&str> = resources.providers.keys().map(|key| key.name.as_str()).collect();
     assert_eq!(names, ["a", "b", "c"]);
@@ -214,19 +212,67 @@ fn the_example_is_valid() {
 }
 
 #[test]
-fn tests_are_for_people_and_an_empty_file_is_told_of() {
-    let folder = Folder::new("tests-and-empty");
+fn tests_are_for_people() {
+    let folder = Folder::new("tests");
     let broken = "apiVersion: kinference.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: t}\ncases: [{nonsense: 1}]\n";
     folder.write("a.yaml", include_str!("tests/all.yaml"));
     folder.write("t.yaml", broken);
-    folder.write("empty.yaml", "# nothing yet\n");
+    folder.write("only-a-test.yaml", broken);
     let paths = [folder.0.clone()];
     let (all, resources) = (examine(&paths), examine_resources(&paths));
     let said = |loaded: &Loaded| loaded.problems.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert!(said(&all).iter().any(|line| line.contains("nonsense")), "{:?}", said(&all));
     let said = said(&resources);
     assert!(said.iter().all(|line| !line.contains("t.yaml")), "{said:?}");
-    let empty = "empty.yaml:1: warning: the file holds no resource (write one, or delete the file)";
-    assert!(said.iter().any(|line| line.ends_with(empty)), "{said:?}");
+    assert!(said.iter().all(|line| !line.contains("holds no resource")), "{said:?}");
     assert!(resources.resources.policy_tests.is_empty() && !resources.resources.policies.is_empty());
+}
+
+/// A policy that a failed write emptied must not lose its rules without a word.
+#[test]
+fn a_file_without_any_resource_is_an_error() {
+    let remedy = "delete the file if that is meant, or end its name in something else than .yaml, .yml and .json";
+    for content in ["", "\n", "# nothing yet\n", "# nothing\n---\n# here\n---\n", "---\nnull\n", "\u{feff}"] {
+        let empty = file("p.yaml", content);
+        let loaded = examine_files(vec![file("a.yaml", &provider("a")), empty]);
+        let said: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
+        assert_eq!(said, [format!("p.yaml:1: the file holds no resource ({remedy})")], "{content:?}");
+        assert!(loaded.valid().is_err(), "{content:?}");
+    }
+    assert_eq!(problems("p.json", "null"), [format!("p.json:1: the file holds no resource ({remedy})")]);
+    // Which of the two is wrong is said once.
+    let backend = "apiVersion: kinference.dev/v1alpha1\nkind: GatewayBackend\nmetadata: {name: main}\n\
+        spec: {providers: [{name: p}]}\n";
+    let Err(Problems(problems)) = load_files(vec![file("a.yaml", backend), file("p.yaml", "")]) else {
+        panic!("loaded");
+    };
+    assert_eq!(problems.len(), 1, "{problems:#?}");
+}
+
+#[test]
+fn a_folder_without_files_is_an_error() {
+    let folder = Folder::new("no-files");
+    folder.write("notes.txt", "no resource");
+    folder.write("below/.hidden.yaml", &provider("a"));
+    let loaded = examine(std::slice::from_ref(&folder.0));
+    let said: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
+    let remedy = "resources are in files that end in .yaml, .yml or .json; name the folder that has them";
+    assert_eq!(said, [format!("{}: no files were found here ({remedy})", folder.0.display())]);
+    folder.write("below/a.yaml", &provider("a"));
+    assert!(load(&[folder.0.join("below/a.yaml"), folder.0.clone()]).is_ok(), "the same file twice");
+}
+
+#[test]
+fn what_is_quoted_of_a_file_is_shown_and_not_obeyed() {
+    let text = provider("a").replace("api: OpenAI", "\"x\\ny\": 1, api: \"Open\\e[2JAI\\u202E\"");
+    let found = problems("a\u{1b}.yaml", &text);
+    assert_eq!(
+        found,
+        [
+            "a\\u{1b}.yaml:4: spec.api: unknown value `Open\\u{1b}[2JAI\\u{202e}` (write OpenAI, Anthropic, Bedrock, \
+             Databricks)",
+            "a\\u{1b}.yaml:4: spec[\"x\\ny\"]: unknown field (known here: api, credentials, endpoint, models, region, \
+             requestTimeout)",
+        ]
+    );
 }

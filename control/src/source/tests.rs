@@ -115,7 +115,7 @@ async fn edits_are_noticed_and_bad_ones_say_what_is_wrong() {
     assert_eq!(watched.workers().await, 3);
     std::fs::remove_file(folder.0.join("all.yaml")).unwrap();
     let problems = watched.next().await.unwrap_err().problems;
-    assert!(problems[0].contains("GatewayBackend"), "{problems:?}");
+    assert!(problems[0].contains("no files were found here"), "{problems:?}");
 }
 
 #[tokio::test]
@@ -204,6 +204,12 @@ fn every_policy_is_told_its_own_problems() {
     assert!(of("two").contains("house.yaml:14:") && !of("two").contains(":7:"), "{}", of("two"));
     assert!(of("other").contains("other.yaml:7"), "{}", of("other"));
     assert_eq!(faults.problems.len(), 3, "{faults:?}");
+    // A write that failed, as on a full disk: the policies that were in the file are not gone, they are wrong.
+    folder.write("house.yaml", "");
+    let faults = loader.load().unwrap_err();
+    let of = |name: &str| faults.outcomes[&(Kind::InferencePolicy, key(name))].problems.join("|");
+    assert!(of("one").contains("house.yaml:1: the file holds no resource"), "{faults:?}");
+    assert!(of("two").contains("house.yaml:1: the file holds no resource"), "{faults:?}");
     // Mended, but in a way that most likely is not meant.
     folder.write("house.yaml", &policy("one", "when: {models: [no-such-model]}, require: {locality: Local}"));
     folder.write("other.yaml", &policy("other", local));
