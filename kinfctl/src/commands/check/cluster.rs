@@ -26,6 +26,12 @@ pub(super) fn judge(cluster: &Cluster, now: i64, findings: &mut Findings) {
     gateway(cluster, findings);
 }
 
+/// Filters that the control service has a connection of, by the statuses of the gateway backends.
+fn connected(cluster: &Cluster) -> usize {
+    let backends = cluster.resources.get("GatewayBackend").into_iter().flatten().flatten();
+    backends.filter_map(|backend| backend.data["status"]["filters"]["connected"].as_u64()).sum::<u64>() as usize
+}
+
 fn gateway(cluster: &Cluster, findings: &mut Findings) {
     let patches = match &cluster.envoy_filters {
         Ok(None) => return findings.ok(GATEWAY, "Istio is not installed here, so no EnvoyFilter is looked for"),
@@ -40,10 +46,15 @@ fn gateway(cluster: &Cluster, findings: &mut Findings) {
     };
     let ours = patches.iter().filter(|patch| patch.data.to_string().contains("gatewayBackend")).count();
     if ours == 0 {
-        findings.problem(
+        let connected = connected(cluster);
+        if connected > 0 {
+            let message = "connected, and none by an EnvoyFilter of Istio: the gateway is another Envoy";
+            return findings.ok(GATEWAY, format!("{} {message}", super::finding::counted(connected, "filter")));
+        }
+        findings.warning(
             GATEWAY,
-            "Istio is installed, and no EnvoyFilter adds the filter to a gateway",
-            "install the gateway part of the chart, or add the filter by an EnvoyFilter of your own",
+            "Istio is installed, no EnvoyFilter adds the filter to a gateway, and no filter is connected",
+            "in Istio install the chart kinference-istio; in another Envoy see that it runs and reaches the control service",
         );
     } else {
         findings.ok(GATEWAY, format!("{} of Istio with the filter", super::finding::counted(ours, "EnvoyFilter")));

@@ -158,9 +158,14 @@ async fn referred(client: &Client, cluster: &mut Cluster) {
     for named in config_maps {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), &named.namespace);
         let found = asked(api.get_opt(&named.name)).await;
-        let keys = found.map(|map| map.map(|map| map.data.into_iter().flatten().map(|(key, _)| key).collect()));
-        cluster.config_maps.insert(named, keys);
+        cluster.config_maps.insert(named, found.map(|map| map.as_ref().map(config_map_keys)));
     }
+}
+
+/// The keys of a ConfigMap, those of files that are no text too.
+fn config_map_keys(map: &ConfigMap) -> BTreeSet<String> {
+    let texts = map.data.iter().flat_map(BTreeMap::keys);
+    texts.chain(map.binary_data.iter().flat_map(BTreeMap::keys)).cloned().collect()
 }
 
 /// What is kept of a Secret: no value.
@@ -206,6 +211,9 @@ async fn rights(client: &Client, cluster: &mut Cluster) {
             all.collect::<BTreeSet<_>>().into_iter().collect()
         }
     };
+    let resources =
+        cluster.resources.iter().flat_map(|(kind, resources)| resources.iter().flatten().map(move |r| (kind, r)));
+    let referred: Vec<_> = resources.flat_map(|(kind, resource)| references::references(kind, resource)).collect();
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     for deployment in cluster.deployments.iter().flatten() {
         let pod = deployment.spec.template.spec.as_ref();
@@ -213,7 +221,8 @@ async fn rights(client: &Client, cluster: &mut Cluster) {
             namespace: deployment.namespace().unwrap_or_else(|| DEFAULT_NAMESPACE.into()),
             name: pod.and_then(|pod| pod.service_account_name.clone()).unwrap_or_else(|| DEFAULT_NAMESPACE.into()),
         };
-        for access in needed::rights(&account.namespace, &needed::lease_of(deployment), &namespaces) {
+        let lease = needed::lease_of(deployment);
+        for access in needed::rights(&account.namespace, &lease, &namespaces, &referred) {
             let (resource, subresource) = match access.resource.split_once('/') {
                 Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
                 None => (access.resource.as_str(), None),
@@ -249,5 +258,17 @@ async fn rights(client: &Client, cluster: &mut Cluster) {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_no_text_are_of_a_config_map_too() {
+        let map = serde_json::json!({"data": {"chat_template.jinja": ""}, "binaryData": {"tokenizer.json": "AA=="}});
+        let keys = config_map_keys(&serde_json::from_value(map).unwrap());
+        assert_eq!(keys, ["chat_template.jinja", "tokenizer.json"].map(String::from).into());
     }
 }

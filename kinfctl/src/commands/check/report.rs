@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::Result;
+use kinference_api::plain;
 use serde_json::json;
 
 use super::finding::{Finding, Findings, Level};
@@ -48,9 +49,9 @@ fn line(text: &mut String, finding: &Finding, paint: Paint) {
         Level::Warning => paint.yellow("!"),
         Level::Problem => paint.red("✗"),
     };
-    let _ = writeln!(text, "{mark} {}", clean(&finding.message));
+    let _ = writeln!(text, "{mark} {}", plain(&finding.message));
     if let Some(hint) = &finding.hint {
-        let _ = writeln!(text, "    {}", paint.dim(&clean(hint)));
+        let _ = writeln!(text, "    {}", paint.dim(&plain(hint)));
     }
 }
 
@@ -59,9 +60,4 @@ pub(super) fn json(findings: &Findings) -> Result<String> {
     let (problems, warnings) = (findings.count(Level::Problem), findings.count(Level::Warning));
     let document = json!({"problems": problems, "warnings": warnings, "findings": findings.all()});
     Ok(serde_json::to_string_pretty(&document)? + "\n")
-}
-
-/// Text from elsewhere without what a terminal would obey.
-fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -8,7 +8,8 @@ use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::cluster::needed::Access;
+use super::cluster::needed::{Access, rights};
+use super::cluster::references::references;
 use super::finding::{Findings, Level};
 use super::world::{Cluster, Envoy, Named, Right, SecretFacts, Service};
 use super::{cluster, envoy, report, service};
@@ -139,7 +140,7 @@ fn what_is_wrong_with_a_service_is_said() {
             (Level::Warning, "10.0.0.9: no certificate"),
         ],
     );
-    assert!(!text(&findings).contains('\u{1b}'));
+    assert!(text(&findings).contains("a.yaml:3: bad\\u{1b}[31m"), "{}", text(&findings));
 }
 
 fn an_envoy(filter: Value, cluster: Value, listener: Value) -> Envoy {
@@ -189,6 +190,12 @@ fn an_envoy_as_envoy_config_makes_it_is_well() {
     }
     let old = text(&of_envoy(&world));
     assert!(old.contains("has not heard of the control service for 12 s"), "{old}");
+
+    // The counter is there before there was anything to count.
+    world.stats = Ok(BTreeMap::from([("wasmcustom.kinference_filter_snapshots_applied".into(), 0)]));
+    let unheard = of_envoy(&world);
+    assert_said(&unheard, &[(Level::Problem, "the filter runs, and has no snapshot yet")]);
+    assert!(!text(&unheard).contains("does not run"), "{}", text(&unheard));
 
     world.stats = Ok(BTreeMap::new());
     world.clusters = Ok(json!({"cluster_statuses": [{"name": "kinference_workers"}]}));
@@ -311,7 +318,8 @@ fn what_is_wrong_with_a_cluster_is_said() {
         .resources
         .insert("GatewayBackend".into(), Ok(vec![backend, resource("GatewayBackend", "new", json!({}), json!({}))]));
     world.resources.insert("InferencePool".into(), Err("forbidden".into()));
-    world.secrets.insert(named("key"), Ok(Some(SecretFacts::default())));
+    let signing = ["accessKeyId".into(), "secretAccessKey".into()].into();
+    world.secrets.insert(named("key"), Ok(Some(SecretFacts { keys: signing, certificate_expires: None })));
     let soon = SecretFacts { certificate_expires: Some(NOW + 3 * DAY), ..SecretFacts::default() };
     world.secrets.insert(named("tls"), Ok(Some(soon)));
     world.config_maps.insert(named("tokenizer"), Ok(None));
@@ -332,15 +340,68 @@ fn what_is_wrong_with_a_cluster_is_said() {
             (Level::Warning, "GatewayBackend team/main: its last change (generation 2) was not taken in yet (at 1)"),
             (Level::Warning, "GatewayBackend team/new has no conditions"),
             (Level::Problem, "InferencePool: cannot be listed: forbidden"),
-            (Level::Problem, "Secret team/key lacks the key token, or accessKeyId and secretAccessKey"),
+            (Level::Problem, "Secret team/key lacks the key token"),
             (Level::Warning, "the certificate in Secret team/tls expires in 3 days"),
             (Level::Problem, "ConfigMap team/tokenizer does not exist"),
             (Level::Warning, "InferenceWorkerSet team/qwen: 1 of 2 Pods ready"),
             (Level::Problem, "InferenceWorkerSet team/qwen: b has no port named \"http\""),
             (Level::Warning, "not reached from here: 10.0.0.1:8000 (no answer)"),
-            (Level::Problem, "no EnvoyFilter adds the filter"),
+            (Level::Warning, "no EnvoyFilter adds the filter to a gateway, and no filter is connected"),
         ],
     );
+}
+
+#[test]
+fn a_policy_that_does_not_hold_is_a_problem() {
+    let policy = |accepted: &str, in_force: &str| {
+        let mut world = healthy_cluster();
+        let conditions = json!([
+            {"type": "Accepted", "status": accepted, "reason": "Invalid", "message": "spec.rules[0]: no"},
+            {"type": "InForce", "status": in_force, "reason": "LastGoodInForce", "message": "an earlier one is"}]);
+        let status = json!({"observedGeneration": 2, "conditions": conditions});
+        let policy = resource("InferencePolicy", "pii", json!({}), status);
+        world.resources.insert("InferencePolicy".into(), Ok(vec![policy]));
+        let findings = of_cluster(&world);
+        findings.count(Level::Problem)
+    };
+    assert_eq!(policy("True", "True"), 0);
+    assert_eq!(policy("True", "False"), 1);
+    assert_eq!(policy("False", "False"), 2);
+    assert_eq!(policy("True", "Unknown"), 0);
+}
+
+#[test]
+fn rights_are_asked_for_by_the_names_that_resources_refer_to() {
+    let provider =
+        resource("InferenceProvider", "cloud", json!({"credentials": {"secretRef": {"name": "key"}}}), json!({}));
+    let set = json!({"model": {"tokenizer": {"configMap": {"name": "files"}}}});
+    let set = resource("InferenceWorkerSet", "qwen", set, json!({}));
+    let again = resource("InferenceProvider", "more", provider.data["spec"].clone(), json!({}));
+    let referred: Vec<_> = [("InferenceProvider", provider), ("InferenceProvider", again), ("InferenceWorkerSet", set)]
+        .iter()
+        .flat_map(|(kind, resource)| references(kind, resource))
+        .collect();
+    let needed = rights("home", "lease", &["team".into()], &referred);
+    let of = |resource: &str| {
+        let accesses = needed.iter().filter(|access| access.resource == resource);
+        accesses.map(|access| (access.verb, access.name.as_deref(), access.namespace.as_str())).collect::<Vec<_>>()
+    };
+    assert_eq!(of("secrets"), [("list", Some("key"), "team"), ("watch", Some("key"), "team")]);
+    assert_eq!(of("configmaps"), [("list", Some("files"), "team"), ("watch", Some("files"), "team")]);
+    assert_eq!(of("pods"), [("list", None, "team"), ("watch", None, "team")]);
+}
+
+#[test]
+fn a_gateway_beside_istio_is_not_held_against_it() {
+    let mut world = healthy_cluster();
+    world.envoy_filters = Ok(Some(Vec::new()));
+    let without = of_cluster(&world);
+    assert_eq!((without.count(Level::Problem), without.count(Level::Warning)), (0, 1), "{}", text(&without));
+    let mut status = ready();
+    status["filters"] = json!({"connected": 2, "current": 2});
+    world.resources.insert("GatewayBackend".into(), Ok(vec![resource("GatewayBackend", "main", json!({}), status)]));
+    let connected = of_cluster(&world);
+    assert_eq!((connected.count(Level::Problem), connected.count(Level::Warning)), (0, 0), "{}", text(&connected));
 }
 
 #[test]

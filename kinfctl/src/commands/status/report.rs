@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use kinference_api::plain;
+
 use super::resources;
 use crate::paint::Paint;
 use crate::status::{Backend, Envoy, Events, Filter, Latency, Source, Status, Worker, WorkerSet};
@@ -303,5 +305,5 @@ pub(super) fn clean(text: &str) -> String {
     if text.is_empty() {
         return "-".into();
     }
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    plain(text).into_owned()
 }

@@ -86,7 +86,7 @@ fn what_is_wrong_is_said() {
     );
     for expected in [
         "configuration invalid; the last good one stays in force, loaded 2 times",
-        "a.yaml:3: spec: \u{fffd}[31mbad",
+        "a.yaml:3: spec: \\u{1b}[31mbad",
         "(coarser than the 256 asked for, to stay within)",
         "routed: the tokenizer cannot be used",
         "the filter's text differs from the engine's",

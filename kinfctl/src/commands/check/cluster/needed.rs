@@ -3,6 +3,7 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 
+use super::references::Reference;
 use crate::commands::check::world::Named;
 
 /// The Lease by which one replica writes statuses, where the control service is not told another.
@@ -50,8 +51,15 @@ pub(in crate::commands::check) fn lease_of(deployment: &Deployment) -> String {
     LEASE.to_owned()
 }
 
-/// What a control service in namespace `home` must be allowed to do for resources in these namespaces, and with its Lease.
-pub(in crate::commands::check) fn rights(home: &str, lease: &str, namespaces: &[String]) -> Vec<Access> {
+/// What a control service in namespace `home` must be allowed to do: with its Lease, and for resources in these
+/// namespaces, which refer to these Secrets and ConfigMaps. It reads no others, so its role may be narrowed to their
+/// names.
+pub(in crate::commands::check) fn rights(
+    home: &str,
+    lease: &str,
+    namespaces: &[String],
+    referred: &[Reference],
+) -> Vec<Access> {
     let kinds = kinference_api::crds::definitions();
     let plurals: Vec<String> = kinds.into_iter().map(|definition| definition.spec.names.plural).collect();
     let access = |verb, group, resource: &str, namespace: &str| Access {
@@ -64,15 +72,22 @@ pub(in crate::commands::check) fn rights(home: &str, lease: &str, namespaces: &[
     let mut needed = Vec::new();
     for namespace in namespaces {
         for verb in ["list", "watch"] {
-            for resource in ["pods", "secrets", "configmaps"] {
-                needed.push(access(verb, "", resource, namespace));
-            }
+            needed.push(access(verb, "", "pods", namespace));
             for plural in &plurals {
                 needed.push(access(verb, kinference_api::GROUP, plural, namespace));
             }
         }
         for plural in &plurals {
             needed.push(access("patch", kinference_api::GROUP, &format!("{plural}/status"), namespace));
+        }
+    }
+    for Reference { to, is_secret, .. } in referred {
+        let resource = if *is_secret { "secrets" } else { "configmaps" };
+        for verb in ["list", "watch"] {
+            let access = Access { name: Some(to.name.clone()), ..access(verb, "", resource, &to.namespace) };
+            if !needed.contains(&access) {
+                needed.push(access);
+            }
         }
     }
     for (verb, name) in [("create", None), ("get", Some(lease)), ("update", Some(lease))] {
@@ -98,7 +113,7 @@ mod tests {
         assert_eq!(lease(&["--kubernetes"]), "kinference-control-status");
         assert_eq!(lease(&["--kubernetes", "--lease-name=one", "--log=info"]), "one");
         assert_eq!(lease(&["--lease-namespace=a", "--lease-name", "two"]), "two");
-        let named = rights("home", "one", &[]).into_iter().filter_map(|access| access.name);
+        let named = rights("home", "one", &[], &[]).into_iter().filter_map(|access| access.name);
         assert_eq!(named.collect::<Vec<_>>(), ["one", "one"]);
     }
 }

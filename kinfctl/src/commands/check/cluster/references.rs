@@ -1,6 +1,5 @@
 //! What resources refer to beyond their own kinds: Secrets, ConfigMaps, Pods and their ports.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -19,8 +18,8 @@ pub(in crate::commands::check) struct Reference {
     pub(in crate::commands::check) by: String,
     pub(in crate::commands::check) to: Named,
     pub(in crate::commands::check) is_secret: bool,
-    /// One of these sets of keys must be there.
-    keys: Vec<Vec<String>>,
+    /// The key that must be there.
+    key: &'static str,
 }
 
 fn resource_name(kind: &str, resource: &DynamicObject) -> String {
@@ -31,29 +30,20 @@ fn resource_name(kind: &str, resource: &DynamicObject) -> String {
 pub(in crate::commands::check) fn references(kind: &str, resource: &DynamicObject) -> Vec<Reference> {
     let namespace = resource.namespace().unwrap_or_default();
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    let reference = |name: Option<String>, is_secret, keys| {
+    let reference = |name: Option<String>, is_secret, key| {
         let to = Named { namespace: namespace.clone(), name: name? };
-        Some(Reference { by: resource_name(kind, resource), to, is_secret, keys })
+        Some(Reference { by: resource_name(kind, resource), to, is_secret, key })
     };
     let spec = &resource.data["spec"];
     let found = match kind {
-        "InferenceProvider" => {
-            let keys: [&[&str]; 2] = [&["token"], &["accessKeyId", "secretAccessKey"]];
-            let keys = keys.map(|set| set.iter().map(ToString::to_string).collect()).into();
-            vec![reference(text(&spec["credentials"]["secretRef"]["name"]), true, keys)]
-        }
+        // Requests are not signed with access keys yet, so they do not stand in for a token.
+        "InferenceProvider" => reference(text(&spec["credentials"]["secretRef"]["name"]), true, "token"),
         "InferenceWorkerSet" => {
-            let tokenizer = &spec["model"]["tokenizer"];
-            let token = &tokenizer["huggingFace"]["tokenSecretRef"];
-            let key = text(&token["key"]).unwrap_or_default();
-            vec![
-                reference(text(&tokenizer["configMap"]["name"]), false, vec![vec!["tokenizer.json".into()]]),
-                reference(text(&token["name"]), true, vec![vec![key]]),
-            ]
+            reference(text(&spec["model"]["tokenizer"]["configMap"]["name"]), false, "tokenizer.json")
         }
-        _ => Vec::new(),
+        _ => None,
     };
-    found.into_iter().flatten().collect()
+    found.into_iter().collect()
 }
 
 /// The labels by which a worker set finds its Pods; `None` for one with a list of workers.
@@ -122,21 +112,19 @@ pub(super) fn judge(cluster: &Cluster, findings: &mut Findings) {
 }
 
 fn existing(cluster: &Cluster, reference: &Reference, findings: &mut Findings) {
-    let Reference { by, to, is_secret, keys } = reference;
+    let Reference { by, to, is_secret, key } = reference;
     let kind = if *is_secret { "Secret" } else { "ConfigMap" };
     let found = if *is_secret {
         cluster.secrets.get(to).map(|asked| asked.as_ref().map(|facts| facts.as_ref().map(|facts| &facts.keys)))
     } else {
         cluster.config_maps.get(to).map(|asked| asked.as_ref().map(Option::as_ref))
     };
-    let has = |there: &BTreeSet<String>, set: &[String]| set.iter().all(|key| there.contains(key));
     match found {
-        Some(Ok(Some(there))) if keys.iter().any(|set| has(there, set)) => {
+        Some(Ok(Some(there))) if there.contains(*key) => {
             findings.ok(RESOURCES, format!("{by}: {kind} {to} is there"));
         }
         Some(Ok(Some(_))) => {
-            let wanted: Vec<String> = keys.iter().map(|set| set.join(" and ")).collect();
-            let message = format!("{by}: {kind} {to} lacks the key {}", wanted.join(", or "));
+            let message = format!("{by}: {kind} {to} lacks the key {key}");
             findings.problem(RESOURCES, message, format!("add it to the {kind}"));
         }
         Some(Ok(None)) => {

@@ -66,7 +66,8 @@ fn conditions(kind: &str, resource: &DynamicObject, findings: &mut Findings) {
         let text = format!("{name}: {kind} is {status} ({reason})");
         let hint = if message.is_empty() { "the control service's log says more" } else { message };
         match (kind.as_str(), status.as_str()) {
-            ("Ready", "False") => findings.problem(RESOURCES, text, hint),
+            // A policy that is not accepted or not in force keeps a rule from holding, and that may be one of safety.
+            ("Ready" | "Accepted" | "InForce", "False") => findings.problem(RESOURCES, text, hint),
             _ => findings.warning(RESOURCES, text, hint),
         }
     }

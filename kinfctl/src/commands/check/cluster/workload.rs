@@ -70,7 +70,7 @@ fn certificate(cluster: &Cluster, secret: &Named, now: i64, findings: &mut Findi
         Some(Ok(None)) => findings.problem(
             CONTROL,
             format!("Secret {secret} is mounted and does not exist"),
-            "the chart's certificate job or cert-manager makes it; see their log",
+            "by tls.mode of the chart: `helm upgrade` makes it (generate), cert-manager (see its Certificate), or you (secret)",
         ),
         Some(Ok(Some(facts))) => {
             if let Some(expires) = facts.certificate_expires {
