@@ -39,7 +39,9 @@ fn main() -> ExitCode {
 
 fn failure(message: &str) -> ExitCode {
     let paint = Paint::for_stderr();
+    // Errors quote files and answers; only the line ends are meant.
+    let lines: Vec<_> = message.lines().map(kinference_api::plain).collect();
     // Nothing is left to be done when standard error is gone too.
-    let _ = writeln!(io::stderr(), "{} {message}", paint.red("error:"));
+    let _ = writeln!(io::stderr(), "{} {}", paint.red("error:"), lines.join("\n"));
     ExitCode::FAILURE
 }

@@ -1,13 +1,16 @@
 //! Columns that line up.
 
+use kinference_api::plain;
+
 /// Lays out rows under a header, two spaces between columns; every line starts with `indent`. Widths are those of the
-/// plain text, so that `style` may add what takes no room.
+/// plain text, so that `style` may add what takes no room. Control characters in cells are escaped.
 pub(crate) fn lay_out(
     indent: &str,
     header: &[&str],
     rows: &[Vec<String>],
     style: impl Fn(Option<usize>, &str) -> String,
 ) -> String {
+    let rows: Vec<Vec<_>> = rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         let longest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
@@ -27,8 +30,8 @@ pub(crate) fn lay_out(
         line + "\n"
     };
     let mut text = line(header.to_vec(), true);
-    for row in rows {
-        text.push_str(&line(row.iter().map(String::as_str).collect(), false));
+    for row in &rows {
+        text.push_str(&line(row.iter().map(AsRef::as_ref).collect(), false));
     }
     text
 }

@@ -1,5 +1,6 @@
 //! A decision's trace, told to people and to programs.
 
+use kinference_api::plain;
 use kinference_api::policy_test::{DEFAULT_PROMPT_TOKENS, TestRequest};
 use kinference_routing::trace::{CandidateStanding, CandidateTrace, Trace};
 use serde_json::{Value, json};
@@ -14,14 +15,13 @@ pub(crate) fn tables(request: &TestRequest, outcome: &Outcome, indent: &str, pai
     let tenant = request.tenant.as_deref().filter(|tenant| !tenant.is_empty()).unwrap_or("none stated");
     let tags = if request.tags.is_empty() { "none".to_string() } else { request.tags.join(", ") };
     let tokens = request.prompt_tokens.unwrap_or(DEFAULT_PROMPT_TOKENS);
+    let asked = format!("model {}, tenant {tenant}, tags {tags}, {tokens} prompt tokens", request.model);
+    let summary = outcome.summary();
     let decision = match &outcome.place {
-        Place::Rejected { .. } => paint.red(&outcome.summary()),
-        _ => paint.green(&outcome.summary()),
+        Place::Rejected { .. } => paint.red(&plain(&summary)),
+        _ => paint.green(&plain(&summary)),
     };
-    for (what, value) in [
-        ("request ", format!("model {}, tenant {tenant}, tags {tags}, {tokens} prompt tokens", request.model)),
-        ("decision", decision),
-    ] {
+    for (what, value) in [("request ", plain(&asked).into_owned()), ("decision", decision)] {
         text.push_str(&format!("{indent}{}  {value}\n", paint.bold(what)));
     }
     let Some(trace) = &outcome.trace else { return text };

@@ -266,7 +266,16 @@ fn explanations_take_a_request_as_clients_send_it() {
     let body = r#"{"model": "standard-model", "messages": [{"role": "user", "content": "Hello, how are you today?"}]}"#;
     fs::write(&request, body).unwrap();
     let path = request.to_str().unwrap();
-    let report = json(&kinfctl(&["explain", "examples/policies", "--request", path, "--output", "json"]));
+    let report = json(&kinfctl(&[
+        "explain",
+        "examples/policies",
+        "--tenant",
+        "research",
+        "--request",
+        path,
+        "--output",
+        "json",
+    ]));
     assert_eq!(
         (&report["request"]["model"], &report["request"]["promptTokens"]),
         (&"standard-model".into(), &(body.len() / 4).into())
@@ -276,6 +285,62 @@ fn explanations_take_a_request_as_clients_send_it() {
     let bad = kinfctl(&["explain", "examples/policies", "--request", path]);
     assert_eq!(bad.status.code(), Some(1));
     assert!(text(&bad.stderr).contains("is not a request: "), "{}", text(&bad.stderr));
+}
+
+/// As the gateway does, and `explain --control` with it.
+#[test]
+fn explanations_refuse_a_request_without_tenant_where_the_gateway_does() {
+    let folder = Folder::with_example("anonymous");
+    let explain = |tenant: &[&str]| {
+        let arguments = ["explain", folder.path(), "--model", "glm-5.3", "--output", "json"];
+        json(&kinfctl(&[&arguments[..], tenant].concat()))
+    };
+    for tenant in [&[][..], &["--tenant", ""]] {
+        assert_eq!(explain(tenant)["decision"]["rejected"]["status"], 401, "{tenant:?}");
+    }
+    assert!(explain(&["--tenant", "research"])["decision"]["worker"].is_string());
+    folder.change("fleet.yaml", "unidentified: Deny", "unidentified: Allow");
+    assert!(explain(&[])["decision"]["worker"].is_string());
+}
+
+#[test]
+fn a_folder_without_files_is_not_valid() {
+    let folder = std::env::temp_dir().join(format!("kinfctl-nothing-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    for command in ["validate", "test"] {
+        let run = kinfctl(&[command, folder.to_str().unwrap()]);
+        assert_eq!(run.status.code(), Some(1), "{command}");
+        assert!(text(&run.stdout).contains(": no files were found here ("), "{}", text(&run.stdout));
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn what_files_hold_is_shown_and_not_obeyed() {
+    let folder = Folder::with_example("escapes");
+    folder.change("house-rules-test.yaml", "- name: overflow\n", "- name: \"over\\e[2Jflow\"\n");
+    folder.change("house-rules.yaml", "max: \"2\"", "max: \"20\"");
+    folder.change("house-rules.yaml", "No local worker may take this prompt.", "No\\e]0;local\\nworker");
+    for arguments in [
+        &["test", folder.path()][..],
+        &["explain", folder.path(), "--model", "\u{1b}[31m", "--tenant", "research"],
+        &[
+            "explain",
+            folder.path(),
+            "--model",
+            "glm-5.3",
+            "--tenant",
+            "research",
+            "--gateway-backend",
+            "x",
+            "--state",
+            "\u{1b}",
+        ],
+    ] {
+        let run = kinfctl(arguments);
+        let printed = text(&run.stdout) + &text(&run.stderr);
+        assert!(!printed.contains('\u{1b}') && printed.contains("\\u{1b}"), "{arguments:?}: {printed}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use kinference_api::policy_test::TestState;
+use kinference_api::policy_test::{TestRequest, TestState};
 use kinference_api::{DEFAULT_NAMESPACE, ObjectKey, Problems, Resources, source};
 use serde_json::json;
 
@@ -20,8 +20,8 @@ use crate::told;
 
 const EXAMPLES: &str = "Examples:
   kinfctl explain examples/policies --model glm-5.3 --tenant research --tag pii-detected --prompt-tokens 900
-  kinfctl explain examples/policies --request chat.json --state busy.yaml
-  kinfctl explain examples/policies --model glm-5.3 --output json | jq .decision
+  kinfctl explain examples/policies --tenant research --request chat.json --state busy.yaml
+  kinfctl explain examples/policies --tenant research --model glm-5.3 --output json | jq .decision
   kinfctl explain --control 127.0.0.1:18101 --request chat.json --tenant research --tags batch,pii-detected
   kinfctl explain --control 10.0.0.4:18101 --gateway-backend prod/main --model glm-5.3 --prompt-tokens 4000
 
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     /// The requested model.
     #[arg(long, required_unless_present = "request")]
     model: Option<String>,
-    /// Who asks.
+    /// Who asks. Default: nobody, which is 401 where the GatewayBackend has tenants and denies requests without one.
     #[arg(long)]
     tenant: Option<String>,
     /// A tag of the request, or several with commas between; may be repeated.
@@ -145,7 +145,9 @@ fn of_files(args: &Args) -> Result<Output> {
     if !unknown.is_empty() {
         bail!("the state names {}, which {backend} does not have", unknown.join(" and "));
     }
-    let outcome = scene.play(&request);
+    // A request without tenant is one to the gateway. That tests leave open who asks is another matter.
+    let stated = TestRequest { tenant: Some(request.tenant.clone().unwrap_or_default()), ..request.clone() };
+    let outcome = scene.play(&stated);
     Ok(Output::success(match args.output {
         Format::Text => told::tables(&request, &outcome, "", paint),
         Format::Json => format!("{:#}\n", told::value(&request, &outcome)),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use kinference_api::policy_test::{PolicyTest, TestCase};
-use kinference_api::{Problems, Resources, source};
+use kinference_api::{Problems, Resources, plain, source};
 use serde_json::{Value, json};
 
 use super::{Output, validate};
@@ -143,18 +143,19 @@ fn in_text(runs: &[Run<'_>], passed: usize, failed: usize, paint: Paint) -> Resu
     for run in runs {
         if before.is_none_or(|test| test.origin != run.test.origin) {
             let title = format!("{}: {}", run.test.origin.file().display(), run.test.key.name);
-            writeln!(text, "{}", paint.bold(&title))?;
+            writeln!(text, "{}", paint.bold(&plain(&title)))?;
             before = Some(run.test);
         }
+        let name = plain(&run.case.name);
         if run.unmet.is_empty() {
-            writeln!(text, "  {}  {}", paint.green("pass"), run.case.name)?;
+            writeln!(text, "  {}  {name}", paint.green("pass"))?;
             continue;
         }
-        writeln!(text, "  {}  {} (line {})", paint.red("FAIL"), run.case.name, run.line)?;
-        for (what, value) in run.unmet.iter().map(|unmet| ("expected", unmet.clone())) {
-            writeln!(text, "        {what}  {value}")?;
+        writeln!(text, "  {}  {name} (line {})", paint.red("FAIL"), run.line)?;
+        for unmet in &run.unmet {
+            writeln!(text, "        expected  {}", plain(unmet))?;
         }
-        writeln!(text, "        got       {}\n", run.outcome.summary())?;
+        writeln!(text, "        got       {}\n", plain(&run.outcome.summary()))?;
         writeln!(text, "{}", told::tables(&run.case.request, &run.outcome, "        ", paint))?;
     }
     let summary = format!("{passed} passed, {failed} failed");
