@@ -83,8 +83,8 @@ pub enum ProviderApi {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Credentials {
-    /// A Secret of the same namespace with the key `token`, or `accessKeyId` and `secretAccessKey` (and
-    /// `sessionToken`).
+    /// A Secret of the same namespace with the provider's API key as `token`. Requests are not signed with access keys
+    /// (`accessKeyId`, `secretAccessKey`) yet.
     pub secret_ref: NameReference,
 }
 
@@ -114,7 +114,7 @@ pub struct ProviderModel {
 pub struct Prices {
     /// Prompt tokens.
     pub input: Decimal,
-    /// Prompt tokens that the provider had cached. Default: the price of `input`.
+    /// Prompt tokens that the provider had cached. Default: the price of `input`, which counts for all of them yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_input: Option<Decimal>,
     /// Completion tokens.

@@ -94,7 +94,7 @@ pub struct InferenceWorkerSetSpec {
     /// Where and how often engine metrics are read.
     #[serde(default)]
     pub metrics: Metrics,
-    /// Which part of a request the workers do.
+    /// Which part of a request the workers do. Not in force yet: every worker set gets whole requests.
     #[serde(default)]
     pub role: Role,
 }
@@ -145,7 +145,7 @@ pub struct Tokenizer {
     /// A ConfigMap of the same namespace whose keys are the files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<NameReference>,
-    /// A repository of the Hugging Face hub.
+    /// A repository of the Hugging Face hub. Not fetched yet: download it, and use `path` or `configMap`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hugging_face: Option<HuggingFace>,
 }

@@ -87,14 +87,16 @@ config:
 {{- $configuration := dict "gatewayBackend" $backend "controlCluster" "kinference_control" "failureMode" .Values.module.failureMode -}}
 {{- if .Values.providers -}}
 {{- $names := list -}}
-{{- range .Values.providers }}{{ $names = append $names (include "kinference.providerName" .) }}{{ end -}}
+{{- range .Values.providers }}{{ $names = append $names (include "kinference.providerName" (dict "root" $ "provider" .)) }}{{ end -}}
 {{- $configuration = set $configuration "providers" $names -}}
 {{- end -}}
 {{- include "kinference.filter" (dict "root" . "rootId" "kinference" "configuration" $configuration) -}}
 {{- end -}}
 
+{{/* As the control service names it. Takes a dict with root (values) and provider; a GatewayBackend has only providers of
+its own namespace. */}}
 {{- define "kinference.providerName" -}}
-kinference_provider_{{ default "default" .namespace }}_{{ .name }}
+kinference_provider_{{ default .root.Values.gatewayBackend.namespace .provider.namespace }}_{{ .provider.name }}
 {{- end -}}
 
 {{/* Envoy's own errors in the form of OpenAI's. What the filter answers carries no such flag and stays as it is. */}}

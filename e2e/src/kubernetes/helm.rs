@@ -37,10 +37,38 @@ impl Chart {
         values: Option<&Path>,
         set: &[String],
     ) -> Result<Vec<Manifest>, KubernetesError> {
+        self.template(release, namespace, values, set, None)
+    }
+
+    /// Renders it as an install or upgrade would, which looks at what there is in the cluster.
+    ///
+    /// # Errors
+    /// Helm refuses, in its words.
+    pub fn render_in(
+        &self,
+        kubeconfig: &Path,
+        release: &str,
+        namespace: &str,
+        set: &[String],
+    ) -> Result<Vec<Manifest>, KubernetesError> {
+        self.template(release, namespace, None, set, Some(kubeconfig))
+    }
+
+    fn template(
+        &self,
+        release: &str,
+        namespace: &str,
+        values: Option<&Path>,
+        set: &[String],
+        cluster: Option<&Path>,
+    ) -> Result<Vec<Manifest>, KubernetesError> {
         let mut command = Command::new(&self.helm);
         command.args(["template", release]).arg(&self.folder).args(["--namespace", namespace, "--include-crds"]);
         if let Some(values) = values {
             command.arg("--values").arg(values);
+        }
+        if let Some(kubeconfig) = cluster {
+            command.arg("--dry-run=server").arg("--kubeconfig").arg(kubeconfig);
         }
         for value in set {
             command.args(["--set", value]);

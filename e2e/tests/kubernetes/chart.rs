@@ -1,11 +1,12 @@
 //! The Helm charts, rendered by the real Helm, on a real API server.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kinference_bench::stack::KubernetesSource;
 use kinference_e2e::alone;
-use kinference_e2e::kubernetes::{Chart, Cluster, Namespace, apply, dry_run};
+use kinference_e2e::kubernetes::{Chart, Cluster, Manifest, Namespace, apply, dry_run};
 use kube::Client;
 use kube::api::{Api, ListParams};
 
@@ -50,6 +51,89 @@ fn values(folder: &std::path::Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = must(folder.read_dir()).filter_map(|entry| Some(entry.ok()?.path())).collect();
     files.sort();
     files
+}
+
+#[test]
+fn the_admin_port_stays_within_the_cluster() {
+    for exposed in ["LoadBalancer", "NodePort", "ClusterIP"] {
+        let chart = must(Chart::new(repository("charts/kinference")));
+        let manifests = must(chart.render("router", "team", None, &[format!("service.type={exposed}")]));
+        let services = manifests.iter().filter(|manifest| manifest.kind() == "Service");
+        let mut ports = Vec::new();
+        for service in services {
+            for port in service.object["spec"]["ports"].as_array().into_iter().flatten() {
+                ports.push((service.name(), port["targetPort"].as_str(), service.object["spec"]["type"].as_str()));
+            }
+        }
+        let expected = [
+            ("router-kinference", Some("grpc"), Some(exposed)),
+            ("router-kinference-admin", Some("admin"), Some("ClusterIP")),
+        ];
+        assert_eq!(ports, expected);
+    }
+}
+
+#[test]
+fn providers_are_of_the_gateway_backends_namespace() {
+    let chart = must(Chart::new(repository("charts/kinference-istio")));
+    let folder = repository("charts/kinference-istio/ci/all-options.yaml");
+    let manifests = must(chart.render("filter", "gateway", Some(&folder), &[]));
+    let text: String = manifests.iter().map(|manifest| manifest.object.to_string()).collect();
+    // The second one of these values states no namespace.
+    assert!(text.contains(r#""name":"kinference_provider_ai_lab""#), "{text}");
+    assert!(!text.contains("kinference_provider_default_lab"), "{text}");
+}
+
+/// The Secrets of a rendering, by name: what is in them.
+fn secrets_of(manifests: &[Manifest]) -> BTreeMap<String, BTreeMap<String, String>> {
+    let secrets = manifests.iter().filter(|manifest| manifest.kind() == "Secret");
+    let data = |manifest: &Manifest| must(serde_json::from_value(manifest.object["data"].clone()));
+    secrets.map(|manifest| (manifest.name().to_owned(), data(manifest))).collect()
+}
+
+#[test]
+fn generated_certificates_stay_and_what_is_missing_comes_from_the_same_authority() {
+    alone(120, async {
+        let cluster = cluster().await;
+        let namespace = must(cluster.namespace("generated").await);
+        let chart = must(Chart::new(repository("charts/kinference")));
+        let upgrade = |set: &[String]| chart.render_in(cluster.kubeconfig(), "router", namespace.name(), set);
+        let install = async |set: &[String]| {
+            let manifests = must(upgrade(set));
+            let secrets: Vec<_> = manifests.into_iter().filter(|manifest| manifest.kind() == "Secret").collect();
+            must(apply(cluster.client(), namespace.name(), &secrets).await);
+            secrets_of(&secrets)
+        };
+        let [authority, server, client] =
+            ["generated-ca", "server-tls", "client-tls"].map(|part| format!("router-kinference-{part}"));
+        let first = install(&[]).await;
+        assert_eq!(first.len(), 3, "{:?}", first.keys());
+        assert_eq!(first[&server]["ca.crt"], first[&authority]["tls.crt"]);
+        assert_eq!(install(&[]).await, first, "an upgrade changes nothing");
+
+        // One that is missing is made anew, and only that one.
+        must(namespace.delete::<Secret>(&server).await);
+        let second = install(&[]).await;
+        assert_ne!(second[&server]["tls.crt"], first[&server]["tls.crt"]);
+        assert_eq!(second[&server]["ca.crt"], first[&server]["ca.crt"]);
+        assert_eq!((&second[&client], &second[&authority]), (&first[&client], &first[&authority]));
+
+        // Other names are another certificate of the server.
+        let names = ["tls.server.dnsNames={control.example.com}".to_owned()];
+        let third = install(&names).await;
+        assert_ne!(third[&server]["tls.crt"], second[&server]["tls.crt"]);
+        assert_eq!(third[&server]["ca.crt"], first[&server]["ca.crt"]);
+        assert_eq!((&third[&client], &third[&authority]), (&first[&client], &first[&authority]));
+        assert_eq!(install(&names).await, third);
+
+        // Without the authority's key certificates are kept, and what cannot be done is said.
+        must(namespace.delete::<Secret>(&authority).await);
+        let kept = install(&names).await;
+        assert_eq!((kept.len(), &kept[&server], &kept[&client]), (2, &third[&server], &third[&client]));
+        let error = upgrade(&[]).expect_err("names without a key to sign them").to_string();
+        assert!(error.contains("tls.server.dnsNames") && error.contains(&authority), "{error}");
+        must(namespace.remove().await);
+    });
 }
 
 /// A service account with the rights that the chart gives it in a namespace, and nothing else of the chart. The Lease of a

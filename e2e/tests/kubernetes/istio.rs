@@ -159,13 +159,7 @@ fn by_default_both_charts_authenticate_each_other_and_requests_may_leave_to_a_pr
             set.push(format!("control.tls.files.{name}={}", client.join(file).display()));
         }
         let (host, port) = (provider.address.ip(), provider.address.port());
-        let outside = [
-            format!("namespace={}", fleet.namespace.name()),
-            "name=bedrock".into(),
-            format!("host={host}"),
-            format!("port={port}"),
-            "tls=false".into(),
-        ];
+        let outside = ["name=bedrock".into(), format!("host={host}"), format!("port={port}"), "tls=false".into()];
         set.extend(outside.iter().map(|value| format!("providers[0].{value}")));
         let gateway = Gateway::start(&fleet, &namespace, &control, &set).await;
         gateway.until_decided().await;
