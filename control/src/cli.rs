@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
+use rustls::pki_types::ServerName;
 use tracing_subscriber::EnvFilter;
 
 use crate::push::Guard;
-use crate::tls::TlsFiles;
+use crate::tls::{TlsFiles, client_name};
 
 /// Builds routing snapshots from a configuration, the workers' KV-cache events and their metrics, and pushes them to
 /// the filters. Serves the workers' addresses to Envoy on the same port.
@@ -98,13 +99,18 @@ pub struct TlsArgs {
     /// filters are not told any credentials.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_client_ca: Option<PathBuf>,
+    /// A DNS name that a client's certificate must have, or several with commas between, of which it must have one; may be
+    /// repeated. Without it any certificate of the authorities will do, so they must be for filters alone.
+    #[arg(long, value_name = "NAME", requires = "tls_client_ca", value_delimiter = ',', value_parser = client_name)]
+    pub tls_client_name: Vec<ServerName<'static>>,
 }
 
 impl TlsArgs {
     /// The files; `None` when the gRPC services are in plain text.
     pub fn files(&self) -> Option<TlsFiles> {
         let (certificate, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
-        Some(TlsFiles { certificate, key, client_ca: self.tls_client_ca.clone() })
+        let client_names = self.tls_client_name.clone();
+        Some(TlsFiles { certificate, key, client_ca: self.tls_client_ca.clone(), client_names })
     }
 
     /// How the gRPC port is guarded.

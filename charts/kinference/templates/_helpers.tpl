@@ -63,6 +63,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- concat $names .Values.tls.server.dnsNames | uniq | toJson -}}
 {{- end -}}
 
+{{/* Names of which a client's certificate must have one, as a JSON list; empty: any of the authority's will do. */}}
+{{- define "kinference.clientNames" -}}
+{{- $issued := eq .Values.tls.mode "secret" | ternary list (list "kinference-gateway") -}}
+{{- concat $issued .Values.tls.client.names | uniq | toJson -}}
+{{- end -}}
+
 {{/* Namespaces in which the client's Secret is made, as a JSON list. */}}
 {{- define "kinference.clientNamespaces" -}}
 {{- concat (list .Release.Namespace) .Values.tls.client.namespaces | uniq | toJson -}}

@@ -13,6 +13,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 
+use super::names::OfNames;
 use super::{TlsError, TlsFiles};
 
 pub(super) const CERTIFICATE: &str = "--tls-cert";
@@ -94,6 +95,10 @@ impl Material {
                     path: path.clone(),
                     reason: error.to_string(),
                 })?;
+                let verifier = match files.client_names.as_slice() {
+                    [] => verifier,
+                    names => Arc::new(OfNames { verifier, names: names.to_vec() }),
+                };
                 (builder.with_client_cert_verifier(verifier), Some(expires))
             }
             _ => (builder.with_no_client_auth(), None),

@@ -69,6 +69,7 @@ impl Folder {
             certificate: self.0.join("tls.crt"),
             key: self.0.join("tls.key"),
             client_ca: Some(self.0.join("ca.crt")),
+            client_names: Vec::new(),
         }
     }
 

@@ -16,7 +16,7 @@ use super::accept::{self, Limits};
 use super::material::{Content, Material};
 use super::reload::now;
 use super::testing::{Authority, Folder, Pair, client};
-use super::{Tls, TlsError};
+use super::{Tls, TlsError, TlsFiles, client_name};
 use crate::metrics::Metrics;
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -126,10 +126,14 @@ struct Server {
 }
 
 async fn serve(folder: &Folder, limits: Limits) -> Server {
+    serve_with(folder.files(), limits).await
+}
+
+async fn serve_with(files: TlsFiles, limits: Limits) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (metrics, shutdown) = (Arc::new(Metrics::default()), CancellationToken::new());
-    let (tls, follower) = Tls::load(folder.files(), metrics.clone()).unwrap();
+    let (tls, follower) = Tls::load(files, metrics.clone()).unwrap();
     let (sender, mut connections) = mpsc::channel(4);
     tokio::spawn(follower.run(shutdown.clone()));
     tokio::spawn(accept::run(listener.into(), tls.clone(), sender, limits, metrics.clone(), shutdown.clone()));
@@ -183,6 +187,31 @@ async fn only_holders_of_a_certificate_of_the_authority_are_let_in() {
     let count = |line: &str| server.metrics.text().contains(line);
     until("counts", async || count(r#"tls_handshakes_total{kind="refused"} 4"#)).await;
     assert!(count(r#"tls_handshakes_total{kind="ok"} 1"#), "{}", server.metrics.text());
+}
+
+/// The authority signs for others too: all of these certificates are for "localhost".
+#[tokio::test]
+async fn of_the_authoritys_certificates_only_those_with_a_name_are_let_in() {
+    let folder = Folder::new("names");
+    let ca = Authority::new("ca");
+    folder.write(&ca.issue(), &ca.pem());
+    let server = async |names: &[&str]| {
+        let client_names = names.iter().map(|name| client_name(name).unwrap()).collect();
+        serve_with(TlsFiles { client_names, ..folder.files() }, Limits::default()).await
+    };
+    let shows = ca.issue();
+    let named = server(&["kinference-gateway", "localhost"]).await;
+    assert_eq!(said(&named, client(&ca, Some(&shows))).await.unwrap(), "hello");
+    let stranger = Authority::new("ca").issue();
+    said(&named, client(&ca, Some(&stranger))).await.unwrap_err();
+
+    let others = server(&["kinference-gateway"]).await;
+    said(&others, client(&ca, Some(&shows))).await.unwrap_err();
+    let refused = || others.tls.status().last_refused.unwrap_or_default();
+    until("the reason", async || refused().contains("kinference-gateway")).await;
+    for bad in ["", "10.0.0.1", "a b"] {
+        assert!(client_name(bad).unwrap_err().starts_with("not a DNS name"), "{bad}");
+    }
 }
 
 #[tokio::test]

@@ -74,6 +74,26 @@ fn the_admin_port_stays_within_the_cluster() {
 }
 
 #[test]
+fn clients_need_a_name_that_the_chart_issues_or_that_is_stated() {
+    let chart = must(Chart::new(repository("charts/kinference")));
+    let names = |set: &[&str]| {
+        let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+        let manifests = must(chart.render("router", "team", None, &set));
+        let deployment = manifests.iter().find(|manifest| manifest.kind() == "Deployment").expect("a Deployment");
+        let arguments = deployment.object["spec"]["template"]["spec"]["containers"][0]["args"].clone();
+        let arguments: Vec<String> = must(serde_json::from_value(arguments));
+        let names = arguments.iter().filter_map(|argument| argument.strip_prefix("--tls-client-name="));
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let more = "tls.client.names={edge.example.com}";
+    assert_eq!(names(&[]), ["kinference-gateway"]);
+    assert_eq!(names(&["tls.mode=certManager", more]), ["kinference-gateway", "edge.example.com"]);
+    assert_eq!(names(&["tls.mode=secret", more]), ["edge.example.com"]);
+    assert_eq!(names(&["tls.mode=secret"]), [""; 0]);
+    assert_eq!(names(&["tls.mode=disabled"]), [""; 0]);
+}
+
+#[test]
 fn providers_are_of_the_gateway_backends_namespace() {
     let chart = must(Chart::new(repository("charts/kinference-istio")));
     let folder = repository("charts/kinference-istio/ci/all-options.yaml");

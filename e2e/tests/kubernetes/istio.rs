@@ -1,6 +1,7 @@
 //! The chart's Istio resources, by a real istiod, in a plain Envoy. Skipped when istiod is not built.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -150,7 +151,10 @@ fn by_default_both_charts_authenticate_each_other_and_requests_may_leave_to_a_pr
         let namespace = must(fleet.cluster.namespace("gateway").await);
         let (server, client) = certificates(&fleet, &namespace);
         let flags = [("--tls-cert", "tls.crt"), ("--tls-key", "tls.key"), ("--tls-client-ca", "ca.crt")];
-        let flags = flags.iter().flat_map(|(flag, file)| [(*flag).into(), server.join(file).into()]).collect();
+        let mut flags: Vec<OsString> =
+            flags.iter().flat_map(|(flag, file)| [(*flag).into(), server.join(file).into()]).collect();
+        // As the chart does: the name in the certificate that it makes for gateways.
+        flags.push("--tls-client-name=kinference-gateway".into());
         let source = Source::Kubernetes(source(&fleet.cluster, &fleet.namespace, "simulated", 1));
         let mut control = must(ControlService::start_with("control-tls", &source, flags, fleet.cluster.folder()).await);
 

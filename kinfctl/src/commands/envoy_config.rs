@@ -54,7 +54,7 @@ pub(crate) struct Args {
     /// The filter, kinference_filter.wasm. Only left out with another balancing than kinference.
     #[arg(long, value_name = "PATH")]
     wasm: Option<PathBuf>,
-    /// The GatewayBackend that the filter serves: NAME or NAMESPACE/NAME.
+    /// The GatewayBackend that the filter serves, and whose workers Envoy knows: NAME or NAMESPACE/NAME.
     #[arg(long, value_name = "NAME", default_value = "main")]
     gateway_backend: ObjectKey,
     /// Who chooses the worker of a request: the filter, or Envoy alone (to compare with).

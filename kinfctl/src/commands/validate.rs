@@ -87,9 +87,6 @@ fn summary(resources: &Resources, paint: Paint) -> String {
     let counts = by_kind(resources);
     let there = counts.iter().filter(|(count, _)| *count > 0);
     let parts: Vec<String> = there.map(|(count, kind)| format!("{count} {kind}")).collect();
-    if parts.is_empty() {
-        return format!("{} there are no resources in these files\n", paint.yellow("nothing to check:"));
-    }
     format!("{} {}\n", paint.green("valid:"), parts.join(", "))
 }
 
