@@ -1,6 +1,5 @@
 //! The whole service in one process, over loopback.
 
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt;
@@ -65,7 +64,7 @@ async fn start(folder: &Folder) -> Service {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_start_is_mended_a_filter_is_served_and_the_service_stops_in_time() {
     let folder = Folder::new();
-    folder.write("kind: Nonsense");
+    folder.write("all.yaml", "kind: Nonsense");
     let service = start(&folder).await;
     assert_eq!(get(&service, "/healthz").await.0, 200);
     let why = until(&service, "/readyz", |status, body| status == 503 && body.contains("all.yaml")).await;
@@ -119,7 +118,7 @@ async fn a_bad_start_is_mended_a_filter_is_served_and_the_service_stops_in_time(
     let (code, why) = get(&service, "/snapshot/default/other").await;
     assert_eq!((code, why.as_str()), (404, "there is no GatewayBackend default/other; there is default/main\n"));
 
-    folder.write("kind: Nonsense");
+    folder.write("all.yaml", "kind: Nonsense");
     until(&service, "/metrics", |_, body| body.contains("kinference_config_valid 0")).await;
     assert_eq!(get(&service, "/readyz").await.0, 200, "the last good configuration serves on");
 
