@@ -61,7 +61,7 @@ async fn edits_are_noticed_and_bad_ones_say_what_is_wrong() {
     assert!(plan.models.values().all(Result::is_ok));
     folder.write("all.yaml", &config(1).replace("kind: InferencePool", "kind: InferencePoool"));
     let problems = watched.next().await.unwrap_err().problems;
-    assert!(problems.iter().any(|problem| problem.contains("all.yaml:9")), "{problems:?}");
+    assert!(problems.iter().any(|problem| problem.contains("all.yaml:10")), "{problems:?}");
     folder.write("all.yaml", &config(2));
     assert_eq!(watched.workers().await, 2);
     // As editors do it: a new file is renamed over the old one.
