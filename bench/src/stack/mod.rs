@@ -21,6 +21,6 @@ pub use files::TOKENIZER;
 pub use local::{Balancing, Cpu, Memory, Stack, StackOptions};
 pub use poll::until;
 pub use process::{Process, RunFolder, free_port, own_cpu_seconds};
-pub use programs::filter_module;
+pub use programs::{filter_module, kinfctl_program};
 pub use source::{GivenSource, KubernetesSource, Source};
 pub use tls::ControlTls;

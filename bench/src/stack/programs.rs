@@ -42,6 +42,14 @@ pub fn filter_module() -> Result<PathBuf, StackError> {
     Ok(Programs::find()?.filter)
 }
 
+/// The command line.
+///
+/// # Errors
+/// It was not built.
+pub fn kinfctl_program() -> Result<PathBuf, StackError> {
+    Ok(Programs::find()?.kinfctl)
+}
+
 /// Where our own programs are.
 fn folder() -> Result<PathBuf, StackError> {
     let own = std::env::current_exe().map_err(StackError::io("find", "the running program"))?;

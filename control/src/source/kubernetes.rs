@@ -31,6 +31,8 @@ use assemble::{Around, Assembler};
 use link::Link;
 use needs::Needs;
 
+pub(crate) use objects::api_resource;
+
 /// Changes come in bunches; what comes within this time is taken together.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 /// How often the API server is asked whether it is there, and tokenizers' folders are looked at.

@@ -1,14 +1,13 @@
 //! One status to the API server.
 
-use kinference_api::Kind;
-use kinference_api::kinds::{GatewayBackend, InferencePolicy, InferencePool, InferenceProvider, InferenceWorkerSet};
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
 use super::{FIELD_MANAGER, REQUEST, within};
 use crate::conditions::merge::patch;
 use crate::conditions::pace::Write;
+use crate::source::kubernetes::api_resource;
 
 /// What became of a write.
 #[derive(Debug)]
@@ -39,7 +38,7 @@ impl Written {
 
 pub(super) async fn write(client: &Client, write: &Write) -> Written {
     let (kind, key) = &write.resource;
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &key.namespace, &resource(*kind));
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &key.namespace, &api_resource(*kind));
     // With its version, so that what was made for another one is refused.
     let body = json!({
         "metadata": {"resourceVersion": write.before.resource_version},
@@ -56,15 +55,5 @@ pub(super) async fn write(client: &Client, write: &Write) -> Written {
         }
         Err(kube::Error::Api(status)) => Written::Refused(status.message),
         Err(error) => Written::Unanswered(error.to_string()),
-    }
-}
-
-fn resource(kind: Kind) -> ApiResource {
-    match kind {
-        Kind::GatewayBackend => ApiResource::erase::<GatewayBackend>(&()),
-        Kind::InferencePolicy => ApiResource::erase::<InferencePolicy>(&()),
-        Kind::InferencePool => ApiResource::erase::<InferencePool>(&()),
-        Kind::InferenceProvider => ApiResource::erase::<InferenceProvider>(&()),
-        Kind::InferenceWorkerSet => ApiResource::erase::<InferenceWorkerSet>(&()),
     }
 }

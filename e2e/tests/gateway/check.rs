@@ -1,24 +1,22 @@
 //! A gateway that nobody tells anything: what it does with requests, and what `kinfctl check` says of it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use kinference_bench::load::Client;
-use kinference_bench::stack::{Envoy, RunFolder, Stack, filter_module, until};
+use kinference_bench::stack::{Envoy, RunFolder, Stack, filter_module, kinfctl_program, until};
 
 use crate::common::{alone, chat, instant_workers, prompt, send, stack};
 
-/// The built kinfctl, one folder above this test.
-fn kinfctl() -> PathBuf {
-    let own = std::env::current_exe().expect("this program");
-    own.parent().and_then(Path::parent).expect("the target folder").join("kinfctl")
+fn kinfctl() -> Command {
+    Command::new(kinfctl_program().expect("kinfctl"))
 }
 
 /// An Envoy for a gateway backend that the stack's control service does not have.
 async fn gateway_of(backend: &str, stack: &Stack, folder: &RunFolder) -> Envoy {
     let (control, module) = (stack.control_grpc().to_string(), filter_module().expect("the filter"));
-    let mut command = Command::new(kinfctl());
+    let mut command = kinfctl();
     command.args(["envoy-config", "--admin", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
     command.args(["--gateway-backend", backend, "--control", &control]).arg("--wasm").arg(module);
     let written = command.output().expect("kinfctl runs");
@@ -33,7 +31,7 @@ async fn said(stack: &Stack, envoy: &Path, expected: &str) {
     let admin = std::fs::read_to_string(envoy.join("envoy-admin.txt")).expect("an admin address");
     let control = stack.control().pages().to_string();
     let found = until(expected, Duration::from_secs(20), async || {
-        let run = Command::new(kinfctl()).args(["check", "--control", &control, "--envoy-admin", &admin]).output();
+        let run = kinfctl().args(["check", "--control", &control, "--envoy-admin", &admin]).output();
         let text = String::from_utf8_lossy(&run.map_err(|error| error.to_string())?.stdout).into_owned();
         if text.contains(expected) { Ok(()) } else { Err(text) }
     });

@@ -155,7 +155,7 @@ spec:
         // Another process knows only what stands in the API server.
         must(fleet.stack.restart_control().await);
         let taken_up = until("the filters at the new process's epoch", FOLLOW, async || {
-            let status = must(fleet.stack.status().await);
+            let status = fleet.stack.status().await.map_err(|error| error.to_string())?;
             let backend = &status["backends"][fleet.namespace.key("main")];
             let (connected, current) = (&backend["filtersConnected"], &backend["filtersCurrent"]);
             if connected == current && current.as_u64() > Some(1) { Ok(()) } else { Err(status.to_string()) }

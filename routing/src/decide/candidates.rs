@@ -1,6 +1,6 @@
 //! Places that may take a request, with what each would have to do.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kinference_protocol::v1;
 
@@ -131,7 +131,8 @@ impl<'s> Gathered<'s> {
             Prompted::Figures { prompt_tokens, .. } => prompt_tokens,
             Prompted::Request { body, .. } => (body.len() / 4) as u32,
         };
-        let named: BTreeSet<&String> = models.iter().chain(&tier.models).collect();
+        // In the order of preference.
+        let named = || models.iter().chain(tier.models.iter().filter(|model| !models.contains(model)));
         for name in &tier.providers {
             let provider = snapshot.config.rules.providers.iter().find(|provider| provider.name == *name);
             let Some(provider) = provider else { continue };
@@ -140,7 +141,7 @@ impl<'s> Gathered<'s> {
                 true if ledger.avoids_provider(&provider.cluster, ask.now_ms) => CandidateStanding::Suspect,
                 true => CandidateStanding::Usable,
             };
-            for offer in provider.models.iter().filter(|offer| named.contains(&offer.name)) {
+            for offer in named().flat_map(|model| provider.models.iter().filter(move |offer| offer.name == *model)) {
                 let expected = if offer.expected_ttft_ms == 0 { PROVIDER_TTFT_MS } else { offer.expected_ttft_ms };
                 gathered.candidates.push(Candidate {
                     place: Place::Provider { provider, offer },

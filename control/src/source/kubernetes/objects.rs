@@ -18,7 +18,7 @@ use crate::conditions::pace::{Current, Currents};
 use crate::source::judge::{Read, Remark};
 
 /// The kind as the API server knows it.
-pub(super) fn api_resource(kind: Kind) -> ApiResource {
+pub(crate) fn api_resource(kind: Kind) -> ApiResource {
     match kind {
         Kind::GatewayBackend => ApiResource::erase::<GatewayBackend>(&()),
         Kind::InferencePolicy => ApiResource::erase::<InferencePolicy>(&()),

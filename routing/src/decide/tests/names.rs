@@ -129,4 +129,6 @@ fn every_model_of_a_provider_is_a_place() {
     fleet.offers = vec!["huge".into(), "mini".into()];
     assert_eq!(outcome(&fleet, "interns", "huge", &[]), "mini");
     assert_eq!(outcome(&fleet, "anybody", "huge", &[]), "huge");
+    fleet.rules[0].candidates.reverse();
+    assert_eq!(outcome(&fleet, "anybody", "huge", &[]), "mini", "among equals the first that is stated");
 }
