@@ -121,9 +121,10 @@ impl Exchange for Envoy {
         hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
     }
 
-    fn request_header_lines(&self, name: &str) -> Vec<Vec<u8>> {
+    fn request_header_lines<'n>(&self, names: &[&'n str]) -> Vec<(&'n str, Vec<u8>)> {
         let all = hostcalls::get_map_bytes(MapType::HttpRequestHeaders).unwrap_or_default();
-        all.into_iter().filter(|(known, _)| known == name).map(|(_, value)| value).collect()
+        let wanted = |known: &str| names.iter().find(|name| **name == known).copied();
+        all.into_iter().filter_map(|(known, value)| Some((wanted(&known)?, value))).collect()
     }
 
     fn set_request_header(&self, name: &str, value: &str) {

@@ -50,8 +50,8 @@ impl Exchange for Fake {
     fn request_header(&self, name: &str) -> Option<Vec<u8>> {
         self.header(name).map(String::into_bytes)
     }
-    fn request_header_lines(&self, name: &str) -> Vec<Vec<u8>> {
-        self.request_header(name).into_iter().collect()
+    fn request_header_lines<'n>(&self, names: &[&'n str]) -> Vec<(&'n str, Vec<u8>)> {
+        names.iter().filter_map(|name| Some((*name, self.request_header(name)?))).collect()
     }
     fn set_request_header(&self, name: &str, value: &str) {
         self.headers.borrow_mut().insert(name.to_owned(), value.to_owned());

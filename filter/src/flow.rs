@@ -90,7 +90,7 @@ impl RequestFlow {
             return self.refuse(host, &Reply::wrong_method("POST"));
         }
         host.remove_request_header(RANK);
-        if path.split(['?', '#']).next().is_some_and(|path| path.ends_with('/')) {
+        if openai::without_query(&path).ends_with('/') {
             // Engines know the path without the slash only.
             host.set_request_header(":path", &format!("/v1{}", endpoint.suffix()));
         }
@@ -104,7 +104,7 @@ impl RequestFlow {
     }
 
     fn other_path(&mut self, host: &dyn Exchange, path: &str, method: &[u8]) -> Verdict {
-        let path = path.split(['?', '#']).next().unwrap_or_default();
+        let path = openai::without_query(path);
         if path.strip_suffix('/').unwrap_or(path) != MODELS {
             return self.refuse(host, &Reply::unknown_path());
         }

@@ -42,8 +42,9 @@ pub enum Severity {
 pub trait Exchange: Host {
     /// A header of the request.
     fn request_header(&self, name: &str) -> Option<Vec<u8>>;
-    /// Every line of a header of the request; a proxy may give only the first one for [`Exchange::request_header`].
-    fn request_header_lines(&self, name: &str) -> Vec<Vec<u8>>;
+    /// Every line of these headers of the request, by their names, which are in lower case; a proxy may give only the first
+    /// line for [`Exchange::request_header`].
+    fn request_header_lines<'n>(&self, names: &[&'n str]) -> Vec<(&'n str, Vec<u8>)>;
     /// Sets a header of the request.
     fn set_request_header(&self, name: &str, value: &str);
     /// Removes every header of that name from the request.

@@ -29,18 +29,23 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stdout)))
 }
 
-/// A folder of its own with the example's files, removed at its end.
+/// A folder of its own, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {
-    fn with_example(name: &str) -> Folder {
+    fn new(name: &str) -> Folder {
         let path = std::env::temp_dir().join(format!("kinfctl-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn with_example(name: &str) -> Folder {
+        let folder = Folder::new(name);
         for file in fs::read_dir(root().join("examples/policies")).unwrap() {
             let file = file.unwrap();
-            fs::copy(file.path(), path.join(file.file_name())).unwrap();
+            fs::copy(file.path(), folder.0.join(file.file_name())).unwrap();
         }
-        Folder(path)
+        folder
     }
 
     fn path(&self) -> &str {
@@ -305,14 +310,12 @@ fn explanations_refuse_a_request_without_tenant_where_the_gateway_does() {
 
 #[test]
 fn a_folder_without_files_is_not_valid() {
-    let folder = std::env::temp_dir().join(format!("kinfctl-nothing-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::new("nothing");
     for command in ["validate", "test"] {
-        let run = kinfctl(&[command, folder.to_str().unwrap()]);
+        let run = kinfctl(&[command, folder.path()]);
         assert_eq!(run.status.code(), Some(1), "{command}");
         assert!(text(&run.stdout).contains(": no files were found here ("), "{}", text(&run.stdout));
     }
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

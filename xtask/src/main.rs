@@ -125,20 +125,22 @@ fn with_envoy(root: &Path, name: &str, args: &[String]) -> Result<()> {
 }
 
 fn build(root: &Path) -> Result<()> {
-    setup::wasm_target()?;
-    build_filter(root)?;
-    run::step("building the programs");
-    cargo(root, ["build", "--workspace", "--bins"])
+    build_as(root, &[])
 }
 
 /// The same, with what is measured as fast as in a release: for tests it is built quickly rather than well.
 fn build_for_speed(root: &Path) -> Result<()> {
+    let fast = ["kinference-control", "kinference-api"];
+    build_as(root, &fast.map(|name| format!("profile.dev.package.{name}.opt-level=3")))
+}
+
+/// Builds the filter and the programs, with further settings of cargo.
+fn build_as(root: &Path, settings: &[String]) -> Result<()> {
     setup::wasm_target()?;
     build_filter(root)?;
-    run::step("building the programs for speed");
-    let fast = ["kinference-control", "kinference-api"].map(|name| format!("profile.dev.package.{name}.opt-level=3"));
+    run::step("building the programs");
     let mut args = vec!["build", "--workspace", "--bins"];
-    for setting in &fast {
+    for setting in settings {
         args.extend(["--config", setting]);
     }
     cargo(root, args)

@@ -89,7 +89,6 @@ mod tests {
             let decided = of(address, guard);
             assert_eq!(decided, expected, "{address} {guard:?}");
             assert_eq!(decided.refusal().is_none(), allowed, "{address} {guard:?}");
-            assert_eq!(decided.refusal().is_none(), allowed, "{address} {guard:?}");
         }
     }
 }

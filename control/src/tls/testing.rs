@@ -1,6 +1,6 @@
 //! Certificates of a test's own authorities, in files of its own.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rcgen::{
@@ -12,6 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 use super::TlsFiles;
+use crate::testing;
 
 /// A certificate and its key, in PEM form.
 pub(super) struct Pair {
@@ -55,20 +56,18 @@ fn params(names: Vec<String>, from: i32, until: i32) -> CertificateParams {
 }
 
 /// The three files, removed at the end.
-pub(super) struct Folder(PathBuf);
+pub(super) struct Folder(testing::Folder);
 
 impl Folder {
-    pub(super) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("kinference-tls-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+    pub(super) fn new() -> Self {
+        Self(testing::Folder::new())
     }
 
     pub(super) fn files(&self) -> TlsFiles {
         TlsFiles {
-            certificate: self.0.join("tls.crt"),
-            key: self.0.join("tls.key"),
-            client_ca: Some(self.0.join("ca.crt")),
+            certificate: self.path().join("tls.crt"),
+            key: self.path().join("tls.key"),
+            client_ca: Some(self.path().join("ca.crt")),
             client_names: Vec::new(),
         }
     }
@@ -80,17 +79,11 @@ impl Folder {
     }
 
     pub(super) fn write_one(&self, name: &str, text: &str) {
-        std::fs::write(self.0.join(name), text).unwrap();
+        self.0.write(name, text);
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        &self.0.0
     }
 }
 

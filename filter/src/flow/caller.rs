@@ -34,19 +34,17 @@ impl Identity {
     /// is made, so that identity and rules are of one configuration.
     pub(super) fn of(host: &dyn Exchange, snapshot: Option<&Snapshot>) -> Result<Self, Unknown> {
         let tenancy = snapshot.map(|snapshot| &snapshot.config.rules.tenancy);
-        let read = |name: Option<&String>| match name {
-            Some(name) if !name.is_empty() => lines(host, name),
-            Some(_) | None => Ok(Vec::new()),
-        };
-        let tenants = read(tenancy.map(|tenancy| &tenancy.tenant_header));
-        let tags = read(tenancy.map(|tenancy| &tenancy.tags_header));
+        let named =
+            tenancy.map(|tenancy| [&tenancy.tenant_header, &tenancy.tags_header].map(|name| name.to_ascii_lowercase()));
+        let named = named.unwrap_or_default();
+        let names: Vec<&str> = named.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+        let lines = if names.is_empty() { Vec::new() } else { host.request_header_lines(&names) };
         strip(host);
-        for name in tenancy.iter().flat_map(|tenancy| [&tenancy.tenant_header, &tenancy.tags_header]) {
-            if !name.is_empty() {
-                host.remove_request_header(name);
-            }
+        for name in names {
+            host.remove_request_header(name);
         }
-        let (mut tenants, tags) = (tenants?, tags?.join(","));
+        let [tenants, tags] = &named;
+        let (mut tenants, tags) = (texts(&lines, tenants)?, texts(&lines, tags)?.join(","));
         tenants.retain(|tenant| !tenant.is_empty());
         tenants.dedup();
         match (tenants.pop(), tenants.is_empty()) {
@@ -79,11 +77,11 @@ pub(super) fn strip(host: &dyn Exchange) {
 }
 
 /// All lines of a header: a front may add its own to those that a client sent.
-fn lines(host: &dyn Exchange, name: &str) -> Result<Vec<String>, Unknown> {
-    let lines = host.request_header_lines(&name.to_ascii_lowercase());
-    if lines.iter().map(Vec::len).sum::<usize>() > LONGEST {
+fn texts(lines: &[(&str, Vec<u8>)], name: &str) -> Result<Vec<String>, Unknown> {
+    let lines = || lines.iter().filter(|(of, _)| *of == name).map(|(_, line)| line);
+    if lines().map(Vec::len).sum::<usize>() > LONGEST {
         return Err(Unknown::Unreadable);
     }
-    let text = |line| String::from_utf8(line).map(|line| line.trim().to_owned()).map_err(|_| Unknown::Unreadable);
-    lines.into_iter().map(text).collect()
+    let text = |line| std::str::from_utf8(line).map(|line| line.trim().to_owned()).map_err(|_| Unknown::Unreadable);
+    lines().map(|line| text(line)).collect()
 }

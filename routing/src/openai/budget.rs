@@ -14,34 +14,26 @@ const VALUES: u32 = 100_000;
 /// What is left of the values that may be kept. Past its end, everything is read and nothing kept.
 #[derive(Debug)]
 pub(super) struct Budget {
-    left: Cell<u32>,
-    exceeded: Cell<bool>,
+    /// None once more was asked for than there was.
+    left: Cell<Option<u32>>,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { left: Cell::new(VALUES), exceeded: Cell::new(false) }
+        Self { left: Cell::new(Some(VALUES)) }
     }
 }
 
 impl Budget {
     /// Takes one value; false when there is none left.
     pub(super) fn take(&self) -> bool {
-        match self.left.get().checked_sub(1) {
-            Some(left) => {
-                self.left.set(left);
-                true
-            }
-            None => {
-                self.exceeded.set(true);
-                false
-            }
-        }
+        self.left.set(self.left.get().and_then(|left| left.checked_sub(1)));
+        !self.exceeded()
     }
 
     /// Something was left out.
     pub(super) fn exceeded(&self) -> bool {
-        self.exceeded.get()
+        self.left.get().is_none()
     }
 }
 

@@ -31,7 +31,7 @@ impl Endpoint {
     /// The endpoint of a path; a query and a closing slash do not matter.
     #[must_use]
     pub fn of_path(path: &str) -> Option<Self> {
-        let path = path.split(['?', '#']).next().unwrap_or_default();
+        let path = without_query(path);
         match path.strip_suffix('/').unwrap_or(path) {
             "/v1/chat/completions" => Some(Self::ChatCompletions),
             "/v1/completions" => Some(Self::Completions),
@@ -49,6 +49,12 @@ impl Endpoint {
             Self::Embeddings => "/embeddings",
         }
     }
+}
+
+/// The path of a request's target.
+#[must_use]
+pub fn without_query(target: &str) -> &str {
+    target.split(['?', '#']).next().unwrap_or_default()
 }
 
 /// A request, borrowed from its body where possible.

@@ -131,7 +131,7 @@ impl Keeper {
         let never_good = |policy: &ObjectKey| !self.policies.values().any(|good| good.contains_key(policy));
         let mut choices = Choices::new();
         for backend in force.backends.keys() {
-            let now: Policies = policies_of(force, backend).into_iter().map(|p| (p.key.clone(), p.clone())).collect();
+            let now = policies_for(force, backend);
             let good = self.policies.get(backend);
             let concerns = |policy: &&ObjectKey| {
                 let unknown = !force.policies.contains_key(*policy) && never_good(policy);
@@ -179,6 +179,11 @@ impl Keeper {
         }
         fleets
     }
+}
+
+/// The policies that are for a gateway backend, by name.
+fn policies_for(resources: &Resources, backend: &ObjectKey) -> Policies {
+    policies_of(resources, backend).into_iter().map(|policy| (policy.key.clone(), policy.clone())).collect()
 }
 
 /// Policies with errors.

@@ -17,7 +17,8 @@ use kube::{Client, Config, ResourceExt};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
-use super::cluster::{needed, references};
+use super::cluster::needed;
+use super::cluster::references::{self, Reference};
 use super::world::{Asked, Cluster, Named, Right, SecretFacts};
 
 /// For one answer.
@@ -137,18 +138,23 @@ async fn envoy_filters(client: &Client, cluster: &mut Cluster) {
     }
 }
 
+/// What all resources refer to.
+fn references_of(cluster: &Cluster) -> Vec<Reference> {
+    let resources =
+        cluster.resources.iter().flat_map(|(kind, resources)| resources.iter().flatten().map(move |r| (kind, r)));
+    resources.flat_map(|(kind, resource)| references::references(kind, resource)).collect()
+}
+
 /// Secrets and ConfigMaps that resources and the Deployment name.
 async fn referred(client: &Client, cluster: &mut Cluster) {
     let mut secrets: BTreeSet<Named> = cluster.deployments.iter().flatten().flat_map(needed::secrets_of).collect();
     let mut config_maps = BTreeSet::new();
-    for (kind, resources) in &cluster.resources {
-        for reference in resources.iter().flatten().flat_map(|resource| references::references(kind, resource)) {
-            if reference.is_secret {
-                secrets.insert(reference.to)
-            } else {
-                config_maps.insert(reference.to)
-            };
-        }
+    for reference in references_of(cluster) {
+        if reference.is_secret {
+            secrets.insert(reference.to)
+        } else {
+            config_maps.insert(reference.to)
+        };
     }
     for named in secrets {
         let api: Api<Secret> = Api::namespaced(client.clone(), &named.namespace);
@@ -211,9 +217,7 @@ async fn rights(client: &Client, cluster: &mut Cluster) {
             all.collect::<BTreeSet<_>>().into_iter().collect()
         }
     };
-    let resources =
-        cluster.resources.iter().flat_map(|(kind, resources)| resources.iter().flatten().map(move |r| (kind, r)));
-    let referred: Vec<_> = resources.flat_map(|(kind, resource)| references::references(kind, resource)).collect();
+    let referred = references_of(cluster);
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     for deployment in cluster.deployments.iter().flatten() {
         let pod = deployment.spec.template.spec.as_ref();

@@ -4,11 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kinference_api::compile::policies_of;
 use kinference_api::kinds::InferencePolicySpec;
 use kinference_api::{ObjectKey, Resources};
 
-use super::{Faulty, Policies};
+use super::{Faulty, Policies, policies_for};
 
 #[derive(Debug, Default)]
 pub(super) struct Told(Policies);
@@ -35,7 +34,7 @@ impl Told {
         force.policies.extend(there.map(|(key, policy)| (key.clone(), policy.clone())));
         let mut recalled = Vec::new();
         for backend in backends {
-            let then: Policies = policies_of(force, backend).into_iter().map(|p| (p.key.clone(), p.clone())).collect();
+            let then = policies_for(force, backend);
             if then.keys().any(|policy| self.0.contains_key(policy)) && super::fleet(force, backend).is_ok() {
                 recalled.push((backend.clone(), then));
             }
